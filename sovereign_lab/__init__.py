@@ -1,0 +1,36 @@
+"""Sovereign Lab: learn how an LLM inference engine is made fast, kernel by kernel, on a model that speaks.
+
+    import sovereign_lab as sl
+    model = sl.load_model()
+    device = sl.open_device()
+    engine = sl.Engine(model, device, phase="8b")
+    engine.generate("Once upon a time", max_tokens=64).text
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from sovereign_lab.devices import open_device
+    from sovereign_lab.engine import PHASES, Engine, Generation
+    from sovereign_lab.errors import LabError
+    from sovereign_lab.models import load_model
+
+__version__ = "0.1.0"
+__all__ = ["PHASES", "Engine", "Generation", "LabError", "load_model", "open_device"]
+
+_HOMES = {
+    "Engine": "sovereign_lab.engine",
+    "Generation": "sovereign_lab.engine",
+    "LabError": "sovereign_lab.errors",
+    "PHASES": "sovereign_lab.engine",
+    "load_model": "sovereign_lab.models",
+    "open_device": "sovereign_lab.devices",
+}
+
+
+def __getattr__(name: str) -> Any:
+    # Imported when first used: `sovereign-lab --help` need not wait for the engine.
+    if name in _HOMES:
+        return getattr(import_module(_HOMES[name]), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,1 @@
+// Provided by cuda_shim.h.

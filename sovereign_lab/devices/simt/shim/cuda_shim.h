@@ -1,0 +1,272 @@
+// The CUDA C++ language as plain C++: what a kernel file of this lab may use, for a host compiler.
+// Included before the kernel's own source; <cuda_fp16.h> and its kin are empty beside this.
+#pragma once
+#include <math.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <type_traits>
+#include <utility>
+
+#include "runtime.h"
+
+#define SOVEREIGN_SIMT 1      // for the few helpers that need another body here (inline PTX)
+
+// ---- qualifiers ----
+#define __global__
+#define __device__
+#define __host__
+#define __forceinline__ inline __attribute__((always_inline))
+#define __noinline__ __attribute__((noinline))
+#define __launch_bounds__(...)
+#define __constant__ static
+#define __grid_constant__
+#define __align__(n) __attribute__((aligned(n)))
+#if defined(__APPLE__)
+#define __shared__ static __attribute__((section("__DATA,simt_shared")))
+#else
+#define __shared__ static __attribute__((section("simt_shared")))
+#endif
+
+// ---- vector types: the alignment is the one a GPU insists on ----
+#define SIMT_VECTOR(T, name, align2, align4)                                                          \
+  struct __align__(align2) name##2 { T x, y; };                                                       \
+  struct name##3 { T x, y, z; };                                                                      \
+  struct __align__(align4) name##4 { T x, y, z, w; };                                                 \
+  inline name##2 make_##name##2(T x, T y) { return {x, y}; }                                          \
+  inline name##3 make_##name##3(T x, T y, T z) { return {x, y, z}; }                                  \
+  inline name##4 make_##name##4(T x, T y, T z, T w) { return {x, y, z, w}; }
+SIMT_VECTOR(signed char, char, 2, 4)
+SIMT_VECTOR(unsigned char, uchar, 2, 4)
+SIMT_VECTOR(short, short, 4, 8)
+SIMT_VECTOR(unsigned short, ushort, 4, 8)
+SIMT_VECTOR(int, int, 8, 16)
+SIMT_VECTOR(unsigned, uint, 8, 16)
+SIMT_VECTOR(float, float, 8, 16)
+#undef SIMT_VECTOR
+struct __align__(16) double2 { double x, y; };
+
+// ---- half: stored in 16 bits, computed in float, rounded to nearest even ----
+struct __half {
+  uint16_t bits;
+  __half() = default;
+  __half(float v) : bits(round(v)) {}
+  __half(double v) : bits(round((float)v)) {}
+  __half(int v) : bits(round((float)v)) {}
+  operator float() const { return widen(bits); }
+
+#if defined(__FLT16_MANT_DIG__)
+  static uint16_t round(float v) { _Float16 h = (_Float16)v; uint16_t b; memcpy(&b, &h, 2); return b; }
+  static float widen(uint16_t b) { _Float16 h; memcpy(&h, &b, 2); return (float)h; }
+#else
+  static uint16_t round(float v) {
+    uint32_t f;
+    memcpy(&f, &v, 4);
+    uint32_t sign = f >> 16 & 0x8000, magnitude = f & 0x7fffffff;
+    if (magnitude > 0x7f800000) return (uint16_t)(sign | 0x7e00);
+    if (magnitude >= 0x477ff000) return (uint16_t)(sign | 0x7c00);
+    if (magnitude < 0x38800000) {               // subnormal in half: let float addition do the rounding
+      float scaled;
+      memcpy(&scaled, &magnitude, 4);
+      scaled += 0.5f;
+      uint32_t r;
+      memcpy(&r, &scaled, 4);
+      return (uint16_t)(sign | (r - 0x3f000000));
+    }
+    uint32_t rounded = magnitude + 0xfff + (magnitude >> 13 & 1);
+    return (uint16_t)(sign | ((rounded - 0x38000000) >> 13));
+  }
+  static float widen(uint16_t b) {
+    uint32_t sign = (uint32_t)(b & 0x8000) << 16, rest = (uint32_t)(b & 0x7fff) << 13;
+    float v;
+    if (rest >= 0x0f800000) rest |= 0x7f800000, memcpy(&v, &rest, 4);   // infinity and NaN
+    else memcpy(&v, &rest, 4), v *= 0x1p112f;
+    uint32_t f;
+    memcpy(&f, &v, 4);
+    f |= sign;
+    memcpy(&v, &f, 4);
+    return v;
+  }
+#endif
+};
+typedef __half half;
+struct __align__(4) __half2 { __half x, y; };
+typedef __half2 half2;
+
+inline float __half2float(__half h) { return (float)h; }
+inline __half __float2half(float v) { return __half(v); }
+inline __half __float2half_rn(float v) { return __half(v); }
+inline __half __ushort_as_half(unsigned short b) { __half h; h.bits = b; return h; }
+inline unsigned short __half_as_ushort(__half h) { return h.bits; }
+inline float2 __half22float2(__half2 h) { return {(float)h.x, (float)h.y}; }
+inline __half2 __floats2half2_rn(float a, float b) { return {__half(a), __half(b)}; }
+inline __half2 __float22half2_rn(float2 v) { return {__half(v.x), __half(v.y)}; }
+inline __half2 make_half2(__half a, __half b) { return {a, b}; }
+inline float __low2float(__half2 h) { return h.x; }
+inline float __high2float(__half2 h) { return h.y; }
+
+// ---- where am I ----
+struct dim3 {
+  unsigned x, y, z;
+  dim3(unsigned x = 1, unsigned y = 1, unsigned z = 1) : x(x), y(y), z(z) {}
+};
+#define threadIdx (simt::current->thread)
+#define blockIdx (simt::current_block->index)
+#define blockDim (simt::launch->block)
+#define gridDim (simt::launch->grid)
+static constexpr int warpSize = 32;
+
+// The place of the call, for reports: evaluated where a default argument is used.
+#define SIMT_HERE const char* file = __builtin_FILE(), int line = __builtin_LINE()
+
+// ---- barriers ----
+inline __attribute__((always_inline)) void __syncthreads(SIMT_HERE) {
+  simt::block_barrier(false, "__syncthreads", file, line);
+}
+inline int __syncthreads_count(int p, SIMT_HERE) { return (int)simt::block_barrier(p != 0, "__syncthreads_count", file, line); }
+inline int __syncthreads_or(int p, SIMT_HERE) { return simt::block_barrier(p != 0, "__syncthreads_or", file, line) != 0; }
+inline int __syncthreads_and(int p, SIMT_HERE) { return simt::block_barrier(p == 0, "__syncthreads_and", file, line) == 0; }
+inline __attribute__((always_inline)) void __syncwarp(unsigned mask = simt::kFull, SIMT_HERE) {
+  simt::meet<false>(mask, 0, "__syncwarp", file, line);
+}
+inline void __threadfence() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
+inline void __threadfence_block() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
+
+// ---- warp exchange ----
+namespace simt {
+template <class T> inline uint64_t to_bits(T v) { uint64_t b = 0; static_assert(sizeof(T) <= 8, "a shuffle moves at most 8 bytes"); memcpy(&b, &v, sizeof(T)); return b; }
+template <class T> inline T from_bits(uint64_t b) { T v; memcpy(&v, &b, sizeof(T)); return v; }
+
+// A lane outside the mask gives an undefined value on a GPU, so it gives poison here.
+template <class T> inline __attribute__((always_inline)) T exchange(unsigned mask, T value, uint32_t source, const char* name, const char* file, int line) {
+  Met met = meet<false>(mask, to_bits(value), name, file, line);
+  if (mask != kFull && !(mask & current->warp->present & 1u << source)) return from_bits<T>(kPoison);
+  return from_bits<T>(met.meeting.slot[met.set][source]);
+}
+inline uint32_t votes(unsigned mask, bool p, const char* name, const char* file, int line) {
+  Met met = meet<true>(mask, p, name, file, line);
+  return met.meeting.votes[met.set];
+}
+}  // namespace simt
+
+#define SIMT_LANE (simt::current->lane)
+template <class T> inline __attribute__((always_inline)) T __shfl_sync(unsigned mask, T v, int source, int width = 32, SIMT_HERE) {
+  return simt::exchange(mask, v, (SIMT_LANE & ~(width - 1)) | (source & (width - 1)), "__shfl_sync", file, line);
+}
+template <class T> inline __attribute__((always_inline)) T __shfl_up_sync(unsigned mask, T v, unsigned delta, int width = 32, SIMT_HERE) {
+  int source = (int)SIMT_LANE - (int)delta;
+  if (source < (int)(SIMT_LANE & ~(width - 1))) source = SIMT_LANE;
+  return simt::exchange(mask, v, source, "__shfl_up_sync", file, line);
+}
+template <class T> inline __attribute__((always_inline)) T __shfl_down_sync(unsigned mask, T v, unsigned delta, int width = 32, SIMT_HERE) {
+  uint32_t source = SIMT_LANE + delta;
+  if (source > (SIMT_LANE | (width - 1))) source = SIMT_LANE;
+  return simt::exchange(mask, v, source, "__shfl_down_sync", file, line);
+}
+template <class T> inline __attribute__((always_inline)) T __shfl_xor_sync(unsigned mask, T v, int bits, int width = 32, SIMT_HERE) {
+  uint32_t source = SIMT_LANE ^ bits;
+  if (source > (SIMT_LANE | (width - 1))) source = SIMT_LANE;
+  return simt::exchange(mask, v, source, "__shfl_xor_sync", file, line);
+}
+inline unsigned __ballot_sync(unsigned mask, int p, SIMT_HERE) { return simt::votes(mask, p != 0, "__ballot_sync", file, line); }
+inline int __any_sync(unsigned mask, int p, SIMT_HERE) { return simt::votes(mask, p != 0, "__any_sync", file, line) != 0; }
+inline int __all_sync(unsigned mask, int p, SIMT_HERE) { return simt::votes(mask, p == 0, "__all_sync", file, line) == 0; }
+
+// ---- memory ----
+// A misaligned vector access is a fault on a GPU and nothing on x86, so the build adds a check before every
+// access through a pointer (-fsanitize=alignment) and these are its callbacks.
+namespace simt {
+struct SourceLocation { const char* file; uint32_t line, column; };
+struct TypeDescriptor { uint16_t kind, info; char name[1]; };
+struct MismatchData { SourceLocation location; TypeDescriptor* type; unsigned char log_alignment, access; };
+}  // namespace simt
+extern "C" __attribute__((noinline, cold, visibility("hidden"))) void __ubsan_handle_type_mismatch_v1(simt::MismatchData* d, uintptr_t address) {
+  simt::say_place();
+  simt::say("%s:%u accesses %s at address 0x%zx, which is not a multiple of %u bytes: a GPU faults on this",
+            simt::base_name(d->location.file), d->location.line, d->type->name, (size_t)address, 1u << d->log_alignment);
+  simt::fail_now();
+}
+
+template <class T> inline T __ldg(const T* p) { return *p; }
+template <class T> inline T __ldcg(const T* p) { return *p; }
+template <class T> inline T __ldcs(const T* p) { return *p; }
+
+// Blocks run on several OS threads, so atomics are real ones. Floats go through compare-and-swap.
+namespace simt {
+template <class T, class F> inline T atomic_update(T* p, F f) {
+  typedef typename std::conditional<sizeof(T) == 4, uint32_t, uint64_t>::type Bits;
+  Bits old = __atomic_load_n((Bits*)p, __ATOMIC_RELAXED);
+  for (;;) {
+    T before;
+    memcpy(&before, &old, sizeof(T));
+    T after = f(before);
+    Bits desired;
+    memcpy(&desired, &after, sizeof(T));
+    if (__atomic_compare_exchange_n((Bits*)p, &old, desired, false, __ATOMIC_SEQ_CST, __ATOMIC_RELAXED)) return before;
+  }
+}
+}  // namespace simt
+template <class T> inline T atomicAdd(T* p, T v) { return simt::atomic_update(p, [=](T a) { return (T)(a + v); }); }
+template <class T> inline T atomicSub(T* p, T v) { return simt::atomic_update(p, [=](T a) { return (T)(a - v); }); }
+template <class T> inline T atomicMax(T* p, T v) { return simt::atomic_update(p, [=](T a) { return a > v ? a : v; }); }
+template <class T> inline T atomicMin(T* p, T v) { return simt::atomic_update(p, [=](T a) { return a < v ? a : v; }); }
+template <class T> inline T atomicAnd(T* p, T v) { return simt::atomic_update(p, [=](T a) { return (T)(a & v); }); }
+template <class T> inline T atomicOr(T* p, T v) { return simt::atomic_update(p, [=](T a) { return (T)(a | v); }); }
+template <class T> inline T atomicExch(T* p, T v) { return simt::atomic_update(p, [=](T) { return v; }); }
+template <class T> inline T atomicCAS(T* p, T expected, T v) { return simt::atomic_update(p, [=](T a) { return a == expected ? v : a; }); }
+
+// ---- arithmetic ----
+#define SIMT_MIN_MAX(T) \
+  inline T min(T a, T b) { return a < b ? a : b; } \
+  inline T max(T a, T b) { return a > b ? a : b; }
+SIMT_MIN_MAX(int)
+SIMT_MIN_MAX(unsigned)
+SIMT_MIN_MAX(long)
+SIMT_MIN_MAX(unsigned long)
+SIMT_MIN_MAX(float)
+SIMT_MIN_MAX(double)
+#undef SIMT_MIN_MAX
+inline float rsqrtf(float v) { return 1.0f / sqrtf(v); }
+inline float __expf(float v) { return expf(v); }
+inline float __logf(float v) { return logf(v); }
+inline float __powf(float a, float b) { return powf(a, b); }
+inline float __fdividef(float a, float b) { return a / b; }
+inline float __frcp_rn(float v) { return 1.0f / v; }
+inline float __fmaf_rn(float a, float b, float c) { return fmaf(a, b, c); }
+inline int __float2int_rn(float v) { return (int)nearbyintf(v); }
+inline float __int2float_rn(int v) { return (float)v; }
+inline int __float_as_int(float v) { return simt::from_bits<int>(simt::to_bits(v)); }
+inline float __int_as_float(int v) { return simt::from_bits<float>(simt::to_bits(v)); }
+inline unsigned __float_as_uint(float v) { return simt::from_bits<unsigned>(simt::to_bits(v)); }
+inline float __uint_as_float(unsigned v) { return simt::from_bits<float>(simt::to_bits(v)); }
+inline int __popc(unsigned v) { return __builtin_popcount(v); }
+inline int __ffs(int v) { return __builtin_ffs(v); }
+inline int __clz(int v) { return v ? __builtin_clz((unsigned)v) : 32; }
+inline int __dp4a(int a, int b, int c) {
+  for (int i = 0; i < 4; i++) c += (int)(int8_t)(a >> 8 * i) * (int)(int8_t)(b >> 8 * i);
+  return c;
+}
+
+// ---- cooperative groups: the grid, as far as kernels here use it ----
+namespace cooperative_groups {
+struct grid_group {
+  void sync(SIMT_HERE) const { simt::grid_barrier(file, line); }
+  unsigned thread_rank() const {
+    unsigned b = (blockIdx.z * gridDim.y + blockIdx.y) * gridDim.x + blockIdx.x;
+    unsigned t = (threadIdx.z * blockDim.y + threadIdx.y) * blockDim.x + threadIdx.x;
+    return b * (blockDim.x * blockDim.y * blockDim.z) + t;
+  }
+  unsigned size() const { return gridDim.x * gridDim.y * gridDim.z * blockDim.x * blockDim.y * blockDim.z; }
+};
+inline grid_group this_grid() { return {}; }
+}  // namespace cooperative_groups
+
+// ---- from an array of argument pointers, as a launch passes them, to the kernel's parameters ----
+namespace simt {
+template <class... A, size_t... I> inline void call(void (*f)(A...), void** a, std::index_sequence<I...>) {
+  f(*(typename std::remove_cv<A>::type*)a[I]...);
+}
+template <class... A> inline __attribute__((always_inline)) void call(void (*f)(A...), void** a) {
+  call(f, a, std::index_sequence_for<A...>());
+}
+}  // namespace simt

@@ -1,0 +1,111 @@
+"""The ladder: every phase is the last one that was kept, plus what it changes. Read it as the story.
+
+The seed's figures: TinyLlama-1.1B Q4_0 on an RTX 5060 Ti, from the log of SovereignKernel.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from html import escape
+from typing import Literal
+
+from sovereign_lab.errors import LabError
+
+Verdict = Literal["keep", "revert", "bug"]
+
+
+@dataclass(frozen=True)
+class Phase:
+    """A step of the ladder. `change` maps an op to the variant that computes it from here on.
+
+    A fused op in `change` takes the place of the ops that it fuses. `seed_tokens_per_second` is what the seed
+    measured, None where it gave no figure.
+    """
+
+    id: str
+    title: str
+    base: str | None
+    change: Mapping[str, str]
+    seed_tokens_per_second: float | None = None
+    verdict: Verdict = "keep"
+    plan: Mapping[str, str] = field(default_factory=dict)  # op -> variant, the base's with the change applied
+
+    def __str__(self) -> str:
+        return f"phase {self.id}: {self.title}"
+
+
+class Ladder(dict[str, Phase]):
+    """The phases by id, in order; renders as a table in a notebook."""
+
+    def phase(self, phase_id: str) -> Phase:
+        """A phase by id; raises LabError with the ids there are."""
+        if phase_id not in self:
+            raise LabError(f"There is no phase {phase_id!r}; the ladder has {', '.join(self)}.")
+        return self[phase_id]
+
+    def add(self, phase: Phase) -> None:
+        """Put a phase on the ladder, its plan worked out from its base's."""
+        plan = {**(self[phase.base].plan if phase.base else {}), **phase.change}
+        self[phase.id] = Phase(
+            phase.id, phase.title, phase.base, phase.change, phase.seed_tokens_per_second, phase.verdict, plan
+        )
+
+    def rows(self) -> list[tuple[str, str, str, str, str]]:
+        """Id, title, base, change and the seed's tok/s, as text."""
+        return [
+            (
+                p.id,
+                p.title,
+                p.base or "",
+                ", ".join(f"{op}: {variant}" for op, variant in p.change.items()) if p.base else "all ops",
+                "" if p.seed_tokens_per_second is None else f"{p.seed_tokens_per_second:.2f}",
+            )
+            for p in self.values()
+        ]
+
+    def __str__(self) -> str:
+        return "\n".join(f"{i:>3}  {title:<44} {change}" for i, title, _, change, _ in self.rows())
+
+    def _repr_html_(self) -> str:
+        head = ("phase", "title", "from", "change", "seed, tok/s (RTX 5060 Ti)")
+        lines = [head, *self.rows()]
+        cells = [
+            "".join(f"<{tag} style='text-align:left'>{escape(cell)}</{tag}>" for cell in line)
+            for line, tag in zip(lines, ["th"] + ["td"] * (len(lines) - 1), strict=True)
+        ]
+        return "<table>" + "".join(f"<tr>{row}</tr>" for row in cells) + "</table>"
+
+
+PHASES = Ladder()
+
+PHASES.add(
+    Phase(
+        "3",
+        "a warp a row",
+        base=None,
+        change={
+            "embedding": "copy_row",
+            "rmsnorm": "block",
+            "gemv_q4_0": "warp_per_row",
+            "rope_kv": "fixed",
+            "attention": "three_pass",
+            "swiglu": "elementwise",
+            "add": "elementwise",
+            "logits": "thread_per_row",
+            "argmax": "block",
+            "advance": "single_thread",
+        },
+        seed_tokens_per_second=66.29,
+    )
+)
+PHASES.add(
+    Phase("5", "coalesced Q4_0", base="3", change={"gemv_q4_0": "coalesced"}, seed_tokens_per_second=109.24)
+)
+PHASES.add(
+    Phase("6", "gate, up and SwiGLU fused", base="5", change={"ffn_swiglu": "fused"}, seed_tokens_per_second=111.98)
+)
+PHASES.add(
+    Phase("7", "coalesced logits", base="6", change={"logits": "coalesced"}, seed_tokens_per_second=143.46)
+)
+PHASES.add(
+    Phase("8b", "online softmax", base="7", change={"attention": "online_softmax"}, seed_tokens_per_second=151.48)
+)

@@ -1,0 +1,72 @@
+"""What all tests share: the gpu marker, and the place of the repository."""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+
+import pytest
+
+from sovereign_lab.devices import Device, open_device
+from sovereign_lab.devices.simt.device import SimtDevice
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--require-gpu",
+        action="store_true",
+        help="fail at once where no CUDA GPU can be used, in place of skipping the gpu tests",
+    )
+
+
+@functools.cache
+def why_no_gpu() -> str | None:
+    """The reason for which CUDA tests cannot run here; None where they can."""
+    try:
+        import cupy
+    except ImportError as error:
+        return f"no CUDA GPU can be used here: CuPy cannot be imported ({error})"
+    try:
+        count = cupy.cuda.runtime.getDeviceCount()
+    except cupy.cuda.runtime.CUDARuntimeError as error:
+        return f"no CUDA GPU can be used here: {error}"
+    return None if count else "no CUDA GPU can be used here: the driver lists none"
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    reason = why_no_gpu() if config.getoption("--require-gpu") else None
+    if reason:
+        pytest.exit(reason, returncode=1)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    marked = [item for item in items if item.get_closest_marker("gpu")]
+    reason = why_no_gpu() if marked else None
+    if reason:
+        for item in marked:
+            item.add_marker(pytest.mark.skip(reason=reason))
+
+
+@pytest.fixture
+def no_gpu() -> None:
+    """For a test of what happens without a GPU: skipped where there is one."""
+    if why_no_gpu() is None:
+        pytest.skip("this machine has a CUDA GPU")
+
+
+@pytest.fixture(scope="session")
+def repository() -> Path:
+    """The root of the checkout."""
+    return Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture(scope="session", params=["simt", pytest.param("cuda", marks=pytest.mark.gpu)])
+def any_device(request: pytest.FixtureRequest) -> Device:
+    """The SIMT device, and the GPU where there is one: what holds on one must hold on the other."""
+    return open_device(request.param)
+
+
+@pytest.fixture(scope="session")
+def simt() -> SimtDevice:
+    """A SIMT device on all cores."""
+    return SimtDevice()

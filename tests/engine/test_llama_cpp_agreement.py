@@ -1,0 +1,106 @@
+"""The engine and the NumPy reference predict what llama.cpp predicts, from the same file.
+
+llama.cpp continues each prompt greedily; its tokens are then fed to ours, which must name the same
+next token at nearly every position and give llama.cpp's choice nearly the same log-probability. A
+small distance is expected: llama.cpp's CPU kernels round activations to 8 bits.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import llama_cpp_oracle
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from sovereign_lab.models import reference
+from sovereign_lab.models.catalog import resolve
+from sovereign_lab.models.model import Model, load_model
+
+PROMPTS = (
+    "def fibonacci(n):",
+    "Once upon a time,",
+    "The capital of France is",
+    "In the morning, she opened",
+    "Water boils when it is",
+)
+Logits = Callable[[list[int]], npt.NDArray[np.float32]]  # token ids -> [len, vocab]
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """Positions compared, share with the same best token, mean |log-probability difference|."""
+
+    positions: int
+    same_argmax: float
+    logprob_distance: float
+
+
+@pytest.fixture(scope="session")
+def path() -> Path:
+    return resolve("smollm2-135m")
+
+
+@pytest.fixture(scope="session")
+def model(path: Path) -> Model:
+    return load_model(path)
+
+
+def compare(
+    path: Path, model: Model, logits: Logits, prompts: Sequence[str], positions: int
+) -> Agreement:
+    same: list[bool] = []
+    distances: list[float] = []
+    for prompt in prompts:
+        prompt_ids = model.tokenizer.encode(prompt)
+        continuation = llama_cpp_oracle.greedy_with_logprobs(path, prompt_ids, positions)
+        assert len(continuation) == positions, f"llama.cpp ended {prompt!r} early"
+        chosen = [token_id for token_id, _ in continuation]
+        # The row after the prompt predicts the first token, the row after token i the next one.
+        rows = logits(prompt_ids + chosen[:-1])[len(prompt_ids) - 1 :].astype(np.float64)
+        assert rows.shape == (positions, model.config.vocab)
+        same += [bool(flag) for flag in rows.argmax(axis=-1) == chosen]
+        rows -= rows.max(axis=-1, keepdims=True)
+        ours = rows[np.arange(positions), chosen] - np.log(np.exp(rows).sum(axis=-1))
+        distances += [
+            abs(mine - theirs) for mine, (_, theirs) in zip(ours, continuation, strict=True)
+        ]
+    return Agreement(len(same), float(np.mean(same)), float(np.mean(distances)))
+
+
+def assert_agrees(agreement: Agreement) -> None:
+    print(agreement)
+    assert agreement.same_argmax >= 0.95
+    assert agreement.logprob_distance < 0.1
+
+
+def test_oracle_gives_full_softmax_before_sampling(path: Path, model: Model) -> None:
+    ids = model.tokenizer.encode(PROMPTS[0])
+    everything = llama_cpp_oracle.next_token_logprobs(path, ids, model.config.vocab)
+    assert len(everything) == model.config.vocab
+    assert sum(np.exp(list(everything.values()))) == pytest.approx(1.0, abs=1e-3)
+    (first,) = llama_cpp_oracle.greedy_with_logprobs(path, ids, 1)
+    assert first[0] == max(everything, key=everything.__getitem__)
+    assert first[1] == pytest.approx(everything[first[0]], abs=1e-3)
+
+
+def test_reference_agrees(path: Path, model: Model) -> None:
+    assert_agrees(
+        compare(path, model, lambda ids: reference.forward(model, ids), PROMPTS, positions=32)
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["simt", pytest.param("cuda", marks=pytest.mark.gpu)])
+@pytest.mark.parametrize(
+    ("phase", "prompts", "positions"), [("8b", 5, 32), ("3", 1, 8), ("5", 1, 8)]
+)
+def test_engine_agrees(
+    path: Path, model: Model, kind: str, phase: str, prompts: int, positions: int
+) -> None:
+    from sovereign_lab.devices import open_device
+    from sovereign_lab.engine import Engine
+
+    engine = Engine(model, open_device(kind), phase=phase)
+    assert_agrees(compare(path, model, engine.logits, PROMPTS[:prompts], positions))

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import functools
 from pathlib import Path
 
 import pytest
 
 from sovereign_lab.devices import Device, open_device
+from sovereign_lab.devices.cuda import why_no_gpu
 from sovereign_lab.devices.simt.device import SimtDevice
 
 
@@ -19,24 +19,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
-@functools.cache
-def why_no_gpu() -> str | None:
-    """The reason for which CUDA tests cannot run here; None where they can."""
-    try:
-        import cupy
-    except ImportError as error:
-        return f"no CUDA GPU can be used here: CuPy cannot be imported ({error})"
-    try:
-        count = cupy.cuda.runtime.getDeviceCount()
-    except cupy.cuda.runtime.CUDARuntimeError as error:
-        return f"no CUDA GPU can be used here: {error}"
-    return None if count else "no CUDA GPU can be used here: the driver lists none"
-
-
 def pytest_configure(config: pytest.Config) -> None:
     reason = why_no_gpu() if config.getoption("--require-gpu") else None
     if reason:
-        pytest.exit(reason, returncode=1)
+        pytest.exit(f"no CUDA GPU can be used here: {reason}", returncode=1)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -44,7 +30,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     reason = why_no_gpu() if marked else None
     if reason:
         for item in marked:
-            item.add_marker(pytest.mark.skip(reason=reason))
+            item.add_marker(pytest.mark.skip(reason=f"no CUDA GPU can be used here: {reason}"))
 
 
 @pytest.fixture

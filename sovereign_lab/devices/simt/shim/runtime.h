@@ -49,6 +49,7 @@ struct Block {
   uint32_t live, arrived, generation;   // __syncthreads
   uint32_t votes[2], count[2];
   Fiber* fibers;
+  Fiber* first;           // to run, in the launch's lane order
   Warp* warps;
   char* dynamic_shared;
   char* saved_shared;     // cooperative launches only: this block's static shared memory while another runs
@@ -287,6 +288,7 @@ inline void set_up(Block& b, const Launch& l) {
     }
   }
   previous->next_in_block = first;
+  b.first = first;
   for (uint32_t t = 0; t < threads; t++) {
     Fiber& f = b.fibers[t];
     f.lane = t % kWarp;
@@ -367,8 +369,7 @@ __attribute__((noinline, cold)) inline void report_deadlock(Block& b, const Laun
 // Run every fiber of the block that can run. True if any did.
 inline bool run_ready(Block& b) {
   current_block = &b;
-  Fiber* start = &b.fibers[0];
-  Fiber* f = start;
+  Fiber* f = b.first;
   bool any = false;
   for (;;) {
     // Go once round the ring in search of a fiber that can run.

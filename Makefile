@@ -1,0 +1,73 @@
+# Every target sets `.venv` up first; after the first time that takes a moment.
+#   make run [PROMPT="..."] [MODEL=...] [DEVICE=auto|simt|cuda] [TOKENS=40]
+#   make lab | test | lint | notebooks-test | gpu-test | bench | format | pins | clean
+
+PYTHON ?= python3
+PROMPT ?= Once upon a time, in a small village by the sea,
+MODEL ?= smollm2-135m
+DEVICE ?= auto
+TOKENS ?= 40
+NOTEBOOKS ?= notebooks
+export PROMPT
+
+BIN := .venv/bin
+PY := $(BIN)/python
+# JupyterLab refuses to start as root, which is the usual user inside a container.
+ALLOW_ROOT := $(if $(filter 0,$(shell id -u)),--allow-root)
+
+.DEFAULT_GOAL := run
+.PHONY: run lab test lint unit-test notebooks-test gpu-test bench format pins clean set-up set-up-test
+
+set-up:
+	@$(PYTHON) sovereign_lab/provision.py
+
+set-up-test:
+	@$(PYTHON) sovereign_lab/provision.py --test
+
+run: set-up
+	@$(PY) -m sovereign_lab models pull "$(MODEL)"
+	@$(PY) -m sovereign_lab run --model "$(MODEL)" --device "$(DEVICE)" --max-tokens "$(TOKENS)" -- "$$PROMPT"
+
+lab: set-up
+	@$(PY) -m jupyterlab $(ALLOW_ROOT) notebooks
+
+test: lint unit-test notebooks-test
+
+lint: set-up-test
+	$(PY) -m ruff check .
+	$(PY) -m ruff format --check .
+	$(PY) -m mypy
+
+unit-test: set-up-test
+	$(PY) -m pytest tests
+
+# Notebooks run on the SIMT device everywhere, since what they print depends on the device. nbval
+# marks the cells after a dead kernel as expected failures; --runxfail makes them plain failures.
+notebooks-test: set-up-test
+	SOVEREIGN_DEVICE=simt $(PY) -m pytest --nbval --nbval-current-env --runxfail \
+	    --nbval-sanitize-with tests/nbval.cfg --nbval-cell-timeout 180 $(NOTEBOOKS)
+
+gpu-test: set-up-test
+	$(PY) -m pytest tests -m gpu --require-gpu
+
+bench: set-up
+	@$(PY) -m sovereign_lab.measure.bench
+
+format: set-up-test
+	$(PY) -m ruff check --fix .
+	$(PY) -m ruff format .
+
+# Renews constraints.txt. Each CUDA generation is resolved by itself: together they conflict.
+pins: set-up
+	@$(PY) -m pip install --quiet uv
+	@compile() { $(PY) -m uv pip compile --quiet --universal --python-version 3.11 --no-annotate \
+	    --no-header --upgrade "$$@" pyproject.toml; }; \
+	set -e; new=$$(mktemp); \
+	compile --extra test --extra cpu-compiler --extra hub >$$new; \
+	compile --extra cuda12 >>$$new; \
+	compile --extra cuda13 >>$$new; \
+	{ sed -n '/^#/p' constraints.txt; grep -v '^cuda-toolkit==' $$new | LC_ALL=C sort -u; } >constraints.new; \
+	mv constraints.new constraints.txt; rm $$new; git diff --stat constraints.txt
+
+clean:
+	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache

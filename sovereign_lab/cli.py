@@ -1,0 +1,370 @@
+"""The command `sovereign-lab`: generate text, look into a model file, manage model files.
+
+Results go to stdout, everything about them (progress, notices, figures) to stderr, so that a pipe
+gets the text or the JSON object and nothing else. The rooms are imported inside the commands: help
+is instant, and a command needs only what it uses.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import re
+import sys
+from collections.abc import Iterator
+from contextvars import ContextVar
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from sovereign_lab.errors import LabError
+
+if TYPE_CHECKING:
+    from sovereign_lab.devices.device import Properties
+    from sovereign_lab.engine import Generation
+    from sovereign_lab.measure.roofline import TokenBytes
+    from sovereign_lab.models.gguf_file import GGUFFile, TensorInfo
+    from sovereign_lab.models.model import Config
+
+DEFAULT_PROMPT = "Once upon a time, in a small village by the sea,"
+
+app = typer.Typer(
+    name="sovereign-lab",
+    help="Optimise a real LLM inference engine, CUDA kernel by CUDA kernel, on any machine.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+)
+models_app = typer.Typer(help="List, fetch and make model files.", no_args_is_help=True)
+app.add_typer(models_app, name="models")
+
+_debug: ContextVar[bool] = ContextVar("debug", default=False)
+
+
+class DeviceName(StrEnum):
+    """Where kernels run; `auto` is a CUDA GPU where one can be used, else the SIMT device."""
+
+    auto = "auto"
+    simt = "simt"
+    cuda = "cuda"
+
+
+JSONOption = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout.")]
+
+
+@app.callback()
+def options(
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
+) -> None:
+    """Options that come before the command."""
+    _debug.set(debug)
+
+
+@app.command()
+def run(
+    prompt: Annotated[str, typer.Argument(help="The text to go on from.")] = DEFAULT_PROMPT,
+    model: Annotated[
+        str | None,
+        typer.Option(help="A name from `models list`, or the path of a GGUF file."),
+    ] = None,
+    device: Annotated[
+        DeviceName, typer.Option(envvar="SOVEREIGN_DEVICE", help="Where the kernels run.")
+    ] = DeviceName.auto,
+    phase: Annotated[str, typer.Option(help="The step of the optimisation ladder.")] = "8b",
+    max_tokens: Annotated[int, typer.Option(min=1, help="The most tokens to generate.")] = 64,
+    temperature: Annotated[float, typer.Option(min=0.0, help="0 takes the likeliest token.")] = 0.0,
+    seed: Annotated[int, typer.Option(help="Seeds sampling when the temperature is above 0.")] = 0,
+    check: Annotated[
+        bool, typer.Option(help="Compare every token's argmax with the NumPy reference afterwards.")
+    ] = True,
+    as_json: JSONOption = False,
+) -> None:
+    """Generate text from PROMPT with the lab's own CUDA kernels."""
+    import sovereign_lab as sl
+
+    facts = Console(stderr=True, highlight=False)
+    opened = sl.open_device(device.value)
+    loaded = sl.load_model(model, progress=True)
+    for notice in loaded.notices:
+        facts.print(escape(notice), style="dim")
+    engine = sl.Engine(loaded, opened, phase=phase, progress=True)
+
+    stream = engine.stream(prompt, max_tokens=max_tokens, temperature=temperature, seed=seed)
+    if as_json:
+        for _ in stream:
+            pass
+    else:
+        facts.print(f"\n[bold]{escape(prompt)}[/bold]", end="", soft_wrap=True)
+        _write_through(stream)
+    generation = stream.result
+    agreement = engine.agreement(generation) if check else None
+
+    record = {
+        "text": generation.text,
+        "token_ids": generation.token_ids,
+        "tokens_per_second": generation.tokens_per_second,
+        "prefill_tokens_per_second": generation.prefill_tokens_per_second,
+        "ms_per_forward": generation.ms_per_forward,
+        "device": f"{opened.properties.kind}: {opened.properties.name}",
+        "phase": phase,
+        "model": loaded.config.name,
+        "agreement": agreement,
+        "finish_reason": generation.finish_reason,
+    }
+    if as_json:
+        print(json.dumps(record, ensure_ascii=False, default=_plain))
+    else:
+        facts.print(_run_summary(record, generation, opened.properties))
+
+
+def _write_through(pieces: Iterator[str]) -> None:
+    """Each piece on stdout as soon as it is there; a newline at the end, also of a broken one."""
+    try:
+        for piece in pieces:
+            print(piece, end="", flush=True)
+    finally:
+        print(flush=True)
+
+
+def _run_summary(record: dict[str, Any], generation: Generation, device: Properties) -> Table:
+    """What was generated, how fast, on what, and whether to trust it."""
+    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0), title_justify="left")
+    reasons = {
+        "stop": "the model ended its text",
+        "length": "the limit of --max-tokens was reached",
+        "context": "the model's context is full",
+    }
+    tokens = len(generation.token_ids)
+    rows = [
+        (
+            "tokens",
+            f"{len(generation.prompt_ids)} in the prompt, {tokens} generated; "
+            f"{reasons.get(generation.finish_reason, generation.finish_reason)}",
+        ),
+        ("decode", f"{_figure(record['tokens_per_second'])} tokens/s"),
+        ("prefill", f"{_figure(record['prefill_tokens_per_second'])} tokens/s"),
+        ("forward pass", f"{_figure(record['ms_per_forward'])} ms"),
+        ("device", record["device"]),
+        ("its times", device.times),
+        ("phase", record["phase"]),
+        ("model", record["model"]),
+    ]
+    if record["agreement"] is not None:
+        rows.append(
+            (
+                "agreement",
+                f"{record['agreement']:.1%} of {tokens} positions have the argmax of the "
+                "NumPy reference",
+            )
+        )
+    table.add_column(style="dim")
+    table.add_column(overflow="fold")
+    for name, value in rows:
+        table.add_row(name, escape(str(value)))
+    return table
+
+
+def _figure(value: float | None) -> str:
+    """Three significant digits, or a dash where too few tokens were made to tell."""
+    return "-" if value is None else f"{value:,.3g}" if abs(value) < 100 else f"{value:,.0f}"
+
+
+@app.command()
+def inspect(
+    file: Annotated[str, typer.Argument(help="A GGUF file, or a name from `models list`.")],
+    as_json: JSONOption = False,
+) -> None:
+    """Show what a GGUF file holds, the bytes a token costs, and the floors of known GPUs."""
+    from sovereign_lab.models.catalog import resolve
+    from sovereign_lab.models.gguf_file import open_gguf
+    from sovereign_lab.models.model import read_config
+
+    opened = open_gguf(resolve(file, progress=True))
+    if as_json:
+        print(json.dumps(_inspection(opened, read_config(opened)), default=_plain))
+        return
+    out = Console(highlight=False)
+    # Tensors first: they also show where the architecture is one that the lab cannot run.
+    out.print(
+        f"[bold]{escape(str(opened.path))}[/bold]  {opened.path.stat().st_size / 1e6:,.1f} MB"
+    )
+    out.print(_tensor_table(opened))
+    config = read_config(opened)
+    out.print(_config_table(config))
+    for table in _cost_tables(opened, config):
+        out.print(table)
+
+
+def _head(file: GGUFFile) -> TensorInfo:
+    """The tensor that gives the logits: the embedding where there is no head of its own."""
+    tied = "output.weight" not in file.tensors
+    return file.info("token_embd.weight" if tied else "output.weight")
+
+
+def _costs(file: GGUFFile, config: Config) -> dict[str, TokenBytes]:
+    """Bytes a token by the head's type: FP32, as the seed's phases keep it, and as in the file."""
+    from gguf import GGMLQuantizationType
+
+    from sovereign_lab.measure.roofline import token_bytes
+
+    types = {GGMLQuantizationType.F32, _head(file).type}
+    return {type.name: token_bytes(config, type) for type in sorted(types)}
+
+
+def _inspection(file: GGUFFile, config: Config) -> dict[str, Any]:
+    """The whole inspection as plain values; sizes in bytes, floors in ms and tokens/s."""
+    from dataclasses import asdict
+
+    from sovereign_lab.measure.roofline import GPUS, floor
+
+    costs = _costs(file, config)
+    return {
+        "path": str(file.path),
+        "bytes": file.path.stat().st_size,
+        "config": asdict(config),
+        "tensors": [
+            {"name": t.name, "type": t.type.name, "shape": t.shape, "bytes": t.nbytes}
+            for t in file.tensors.values()
+        ],
+        "token_bytes": {head: asdict(cost) for head, cost in costs.items()},
+        "floors": [
+            {"gpu": gpu.name, "gb_per_second": gpu.bandwidth, "origin": gpu.origin, "head": head}
+            | {"ms": least.ms, "tokens_per_second": least.tokens_per_second}
+            for gpu in GPUS
+            for head, cost in costs.items()
+            for least in [floor(cost.at(0), gpu)]
+        ],
+    }
+
+
+def _tensor_table(file: GGUFFile) -> Table:
+    """One row for each kind of tensor: the same name in every layer counts as one kind."""
+    kinds: dict[tuple[str, str, tuple[int, ...]], list[TensorInfo]] = {}
+    for tensor in file.tensors.values():
+        kind = re.sub(r"^blk\.\d+\.", "blk.N.", tensor.name)
+        kinds.setdefault((kind, tensor.type.name, tensor.shape), []).append(tensor)
+    table = Table(title=f"{len(file.tensors)} tensors", title_justify="left")
+    for heading in ("name", "type"):
+        table.add_column(heading)
+    for heading in ("shape", "count", "MB"):
+        table.add_column(heading, justify="right")
+    for (kind, type, shape), tensors in kinds.items():
+        megabytes = sum(tensor.nbytes for tensor in tensors) / 1e6
+        size = " x ".join(map(str, shape))
+        table.add_row(escape(kind), type, size, str(len(tensors)), f"{megabytes:,.3f}")
+    return table
+
+
+def _config_table(config: Config) -> Table:
+    from dataclasses import asdict
+
+    table = Table(title="Config", title_justify="left", show_header=False)
+    for name, value in asdict(config).items():
+        table.add_row(name, escape(f"{value:g}" if isinstance(value, float) else str(value)))
+    return table
+
+
+def _cost_tables(file: GGUFFile, config: Config) -> Iterator[Table]:
+    """Bytes a token, and the floor they set on each GPU of the roofline's table."""
+    from sovereign_lab.measure.roofline import GPUS, floor
+
+    costs = _costs(file, config)
+    table = Table(title="Bytes a token at batch 1 (counted), MB", title_justify="left")
+    table.add_column("head as")
+    for heading in ("layers, Q4_0", "head", "sum", "KV of 1,000 positions, fp16"):
+        table.add_column(heading, justify="right")
+    for head, cost in costs.items():
+        figures = (cost.layers, cost.head, cost.at(0), 1000 * cost.kv_per_position)
+        table.add_row(head, *(f"{nbytes / 1e6:,.1f}" for nbytes in figures))
+    yield table
+
+    table = Table(
+        title="Floor by the head's type (modelled: bytes / bandwidth; empty KV cache)",
+        title_justify="left",
+    )
+    table.add_column("GPU")
+    table.add_column("GB/s", justify="right")
+    for head in costs:
+        table.add_column(f"ms ({head})", justify="right")
+        table.add_column("tokens/s", justify="right")
+    table.add_column("from")
+    for gpu in GPUS:
+        cells = []
+        for cost in costs.values():
+            least = floor(cost.at(0), gpu)
+            cells += [f"{least.ms:.3g}", f"{least.tokens_per_second:,.0f}"]
+        table.add_row(gpu.name, f"{gpu.bandwidth:,.0f}", *cells, gpu.origin)
+    yield table
+
+
+@models_app.command("list")
+def list_models() -> None:
+    """Show the catalog, and which of its files are on this machine."""
+    from sovereign_lab.models.catalog import DEFAULT, cache_dir, entries
+
+    table = Table(caption=f"cache: {cache_dir()}", caption_justify="left")
+    for heading in ("name", "what", "from", "here"):
+        table.add_column(heading, overflow="fold")
+    for entry in entries():
+        name = f"{entry.name} (default)" if entry.name == DEFAULT else entry.name
+        here = "yes" if entry.present else "no"
+        table.add_row(escape(name), escape(entry.description), escape(entry.where), here)
+    Console(highlight=False).print(table)
+
+
+@models_app.command()
+def pull(name: Annotated[str, typer.Argument(help="A name from `models list`.")]) -> None:
+    """Put a model's file into the cache and print its path."""
+    from sovereign_lab.models.catalog import resolve
+
+    print(resolve(name, progress=True))
+
+
+@models_app.command()
+def synth(
+    name: Annotated[str, typer.Argument(help="A shape, with or without `synthetic:` before it.")],
+) -> None:
+    """Write a model of true shape and random weights into the cache and print its path."""
+    from sovereign_lab.models.catalog import resolve
+
+    print(resolve(f"synthetic:{name.removeprefix('synthetic:')}", progress=True))
+
+
+def _plain(value: Any) -> Any:
+    """NumPy's numbers as Python's, for json."""
+    return value.item()
+
+
+def _sentence(error: Exception) -> str:
+    """The error as one sentence that says what to do."""
+    if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+        where = f" while writing {error.filename}" if error.filename else ""
+        return f"the disk is full{where}; free some space or point XDG_CACHE_HOME to another disk"
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+    if isinstance(error, MemoryError):
+        return "this machine has too little memory for that; try a smaller model"
+    return str(error)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the command line (sys.argv by default) and return the exit status.
+
+    An error that a person can act on is told in one sentence; with --debug it is raised.
+    """
+    try:
+        app(arguments)
+    except SystemExit as end:
+        if end.code == 130:
+            print("\nInterrupted.", file=sys.stderr)
+        return end.code if isinstance(end.code, int) else 0
+    except (LabError, OSError, MemoryError) as error:
+        if _debug.get():
+            raise
+        print(f"error: {_sentence(error)}", file=sys.stderr)
+        return 1
+    return 0

@@ -1,0 +1,176 @@
+"""`make bench`: the lab's own speed, in figures with units. Prints; judges nothing.
+
+On the SIMT device: a fiber switch, the Q4_0 GEMVs, a whole model. On a CUDA GPU: every phase of the ladder on a
+model of TinyLlama's shape, against the floor that memory bandwidth sets. `--record` keeps the run under data/runs/.
+"""
+
+import argparse
+import json
+import platform
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+
+import numpy as np
+from tqdm import tqdm
+
+from sovereign_lab.devices import Device, open_device
+from sovereign_lab.devices.cuda import why_no_gpu
+from sovereign_lab.devices.simt.builder import find_compiler
+from sovereign_lab.devices.simt.device import SimtDevice
+from sovereign_lab.engine import PHASES, Engine
+from sovereign_lab.kernels.registry import OPS
+from sovereign_lab.measure.roofline import find_gpu, floor, token_bytes
+from sovereign_lab.models.model import Model, load_model
+
+# Every lane hands over to the next of its warp, again and again: the bare switch.
+SWITCH = """
+extern "C" __global__ void switches(int n) {
+  for (int i = 0; i < n; i++) simt::switch_to(simt::current, simt::current->next_in_warp);
+}
+"""
+# The same through CUDA's own barrier: a switch and what a meeting of 32 lanes takes.
+SYNCWARP = 'extern "C" __global__ void syncwarps(int n) { for (int i = 0; i < n; i++) __syncwarp(); }'
+GEMV_ROWS, GEMV_BLOCKS_PER_ROW = 512, 64
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One measured number: `low` and `high` bound the repeats, `value` is their median."""
+
+    what: str
+    value: float
+    unit: str
+    low: float
+    high: float
+    repeats: int
+
+    @classmethod
+    def of(cls, what: str, unit: str, samples: list[float]) -> "Figure":
+        """The median of some samples, and their range."""
+        return cls(what, statistics.median(samples), unit, min(samples), max(samples), len(samples))
+
+    def __str__(self) -> str:
+        return f"{self.what:<58} {self.value:>10.4g} {self.unit:<10} ({self.low:.4g} to {self.high:.4g}, n={self.repeats})"
+
+
+def seconds(run: Callable[[], object], repeats: int) -> list[float]:
+    """Wall time of `run` after one warm-up, `repeats` times."""
+    run()
+    samples = []
+    for _ in range(repeats):
+        start = time.perf_counter()
+        run()
+        samples.append(time.perf_counter() - start)
+    return samples
+
+
+def simt_figures() -> list[Figure]:
+    """A switch and the GEMVs on one core, in ns and in million multiply-adds a second."""
+    device = SimtDevice(workers=1)
+    figures = []
+    for what, source, n in (("fiber switch", SWITCH, 100_000), ("__syncwarp, a lane", SYNCWARP, 50_000)):
+        kernel = device.compile(source)
+        for threads in (32, 256, 1024):
+            times = seconds(lambda: device.launch(kernel, 1, threads, [n * 32 // threads]), 9)  # noqa: B023
+            figures.append(Figure.of(f"{what}, {threads} threads", "ns", [t * 1e9 / (n * 32) for t in times]))
+    rng = np.random.default_rng(0)
+    op = OPS["gemv_q4_0"]
+    for name, variant in op.variants.items():
+        args = {
+            "W": device.array(rng.integers(0, 60, (GEMV_ROWS, GEMV_BLOCKS_PER_ROW * 18), np.uint8)),
+            "x": device.array(rng.standard_normal(GEMV_BLOCKS_PER_ROW * 32, np.float32)),
+            "y": device.empty(GEMV_ROWS, np.float32),
+            "rows": GEMV_ROWS,
+            "blocks_per_row": GEMV_BLOCKS_PER_ROW,
+        }
+        kernel = device.compile(variant.file)
+        times = seconds(lambda: device.launch(kernel, op.grid(variant, args), variant.threads, list(args.values())), 9)  # noqa: B023
+        macs = GEMV_ROWS * GEMV_BLOCKS_PER_ROW * 32
+        figures.append(Figure.of(f"gemv_q4_0 {name}, {GEMV_ROWS} x {GEMV_BLOCKS_PER_ROW * 32}, one core", "Mmac/s", [macs / t / 1e6 for t in times]))
+    device.close()
+    return figures
+
+
+def decode_figures(model: Model, device: Device, phase: str, tokens: int, repeats: int) -> list[Figure]:
+    """Decode at short context: tokens/s and the share of the bandwidth floor, where the GPU's is known."""
+    engine = Engine(model, device, phase)
+    prompt = "Once upon a time"
+    rates = []
+    for repeat in range(repeats + 1):
+        run = engine.stream(prompt, max_tokens=tokens)
+        for _ in run:
+            pass
+        if repeat:
+            rates.append(run.result.tokens_per_second)
+    figures = [Figure.of(f"{model.config.name}, phase {phase}, decode", "tok/s", rates)]
+    gpu = find_gpu(device.properties.name)
+    if gpu:
+        least = floor(token_bytes(model.config).at(tokens // 2), gpu)
+        share = [100 * rate / least.tokens_per_second for rate in rates]
+        what = f"  of its floor, {least.ms * 1e3:.0f} us by {gpu.bandwidth:.0f} GB/s ({gpu.origin})"
+        figures.append(Figure.of(what, "%", share))
+    return figures
+
+
+def environment(device: Device) -> dict[str, str]:
+    """What the figures were measured with."""
+    facts = {
+        "date": datetime.now(UTC).strftime("%Y-%m-%d"),
+        "device": device.properties.name,
+        "python": platform.python_version(),
+        "numpy": version("numpy"),
+    }
+    if device.properties.kind == "cuda":
+        import cupy
+
+        runtime = cupy.cuda.runtime
+        facts |= {
+            "cupy": cupy.__version__,
+            "cuda_runtime": str(runtime.runtimeGetVersion()),
+            "cuda_driver": str(runtime.driverGetVersion()),
+            "nvrtc": ".".join(map(str, cupy.cuda.nvrtc.getVersion())),
+        }
+    else:
+        facts["compiler"] = find_compiler().version
+    return facts
+
+
+def main() -> None:
+    """Parse the command line and print the figures."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--device", choices=("simt", "cuda"), default="simt" if why_no_gpu() else "cuda")
+    parser.add_argument("--model", help="smollm2-135m on the SIMT device, synthetic:tinyllama-1.1b on a GPU")
+    parser.add_argument("--phase", action="append", help="may be given several times; 8b on the SIMT device, all on a GPU")
+    parser.add_argument("--tokens", type=int, help="tokens a measurement")
+    parser.add_argument("--record", type=Path, help="a folder: the run is kept there as JSON")
+    options = parser.parse_args()
+
+    device = open_device(options.device)
+    on_gpu = device.properties.kind == "cuda"
+    model_name = options.model or ("synthetic:tinyllama-1.1b" if on_gpu else "smollm2-135m")
+    phases = options.phase or (list(PHASES) if on_gpu else ["8b"])
+    print(f"{device.properties.name}: {device.properties.times}")
+    figures = [] if on_gpu else simt_figures()
+    for figure in figures:
+        print(figure, flush=True)
+    model = load_model(model_name, progress=True)
+    for phase in tqdm(phases, "phases", leave=False):
+        new = decode_figures(model, device, phase, options.tokens or (128 if on_gpu else 12), 5 if on_gpu else 3)
+        figures += new
+        for figure in new:
+            tqdm.write(str(figure))
+    if options.record:
+        facts = environment(device)
+        path = options.record / f"{facts['date']}-{device.properties.arch}-{model_name.replace(':', '-')}.json"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps({"environment": facts, "model": model_name, "figures": [asdict(f) for f in figures]}, indent=1) + "\n")
+        print(f"recorded in {path}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,10 +1,10 @@
 """Sovereign Lab: learn how an LLM inference engine is made fast, kernel by kernel, on a model that speaks.
 
-    import sovereign_lab as sl
-    model = sl.load_model()
-    device = sl.open_device()
-    engine = sl.Engine(model, device, phase="8b")
-    engine.generate("Once upon a time", max_tokens=64).text
+import sovereign_lab as sl
+model = sl.load_model()
+device = sl.open_device()
+engine = sl.Engine(model, device, phase="8b")
+engine.generate("Once upon a time", max_tokens=64).text
 """
 
 from importlib import import_module

@@ -25,12 +25,17 @@ def why_no_gpu() -> str | None:
             "CuPy is not installed. On a machine with an NVIDIA driver: pip install 'sovereign-lab[cuda13]' "
             "(or [cuda12] for a driver older than 580). Without a GPU: --device simt."
         )
-    import cupy
-
+    try:
+        import cupy
+    except ImportError as error:  # CuPy without a driver: libcuda is not there
+        return f"CuPy is installed but cannot be imported ({error}). Without a GPU: --device simt."
     try:
         count = cupy.cuda.runtime.getDeviceCount()
     except cupy.cuda.runtime.CUDARuntimeError as error:
-        return f"the CUDA runtime says {error}; nvidia-smi shows whether the driver works. Without a GPU: --device simt."
+        return (
+            f"the CUDA runtime says {error}; nvidia-smi shows whether the driver works. "
+            "Without a GPU: --device simt."
+        )
     return None if count else "the driver lists no GPU. Without a GPU: --device simt."
 
 
@@ -117,7 +122,12 @@ class CudaDevice(Device):
         if not self._staging:
             for _ in range(2):
                 pinned = cuda.alloc_pinned_memory(STAGING_BYTES)
-                self._staging.append((np.frombuffer(pinned, np.uint8, STAGING_BYTES), cuda.Event(disable_timing=True)))
+                self._staging.append(
+                    (
+                        np.frombuffer(pinned, np.uint8, STAGING_BYTES),
+                        cuda.Event(disable_timing=True),
+                    )
+                )
         flat = host.reshape(-1).view(np.uint8)
         with self._telling("a copy to the GPU"):
             for i, start in enumerate(range(0, flat.size, STAGING_BYTES)):
@@ -148,8 +158,16 @@ class CudaDevice(Device):
             step(source.name)
         return handles
 
-    def _launch(self, kernel: Kernel, grid: tuple[int, int, int], block: tuple[int, int, int], args: list[Any],
-                shared_bytes: int, cooperative: bool, stream: Any) -> None:
+    def _launch(
+        self,
+        kernel: Kernel,
+        grid: tuple[int, int, int],
+        block: tuple[int, int, int],
+        args: list[Any],
+        shared_bytes: int,
+        cooperative: bool,
+        stream: Any,
+    ) -> None:
         function = kernel.handle.function(kernel.name, cooperative)
         if shared_bytes > DEFAULT_SHARED_BYTES:
             function.max_dynamic_shared_size_bytes = shared_bytes
@@ -190,8 +208,14 @@ class _Module:
 
     def _compile(self, cooperative: bool) -> Any:
         code = f'#line 1 "{self._source.name}"\n{self._source.text}'
-        options = ("-std=c++17", f"-I{INCLUDE}", *(f"-D{k}={v}" for k, v in self._source.defines.items()))
-        module = self._cupy.RawModule(code=code, options=options, enable_cooperative_groups=cooperative)
+        options = (
+            "-std=c++17",
+            f"-I{INCLUDE}",
+            *(f"-D{k}={v}" for k, v in self._source.defines.items()),
+        )
+        module = self._cupy.RawModule(
+            code=code, options=options, enable_cooperative_groups=cooperative
+        )
         try:
             module.compile()
         except self._cupy.cuda.compiler.CompileException as error:

@@ -47,7 +47,9 @@ class Source:
     defines: Mapping[str, str]
 
     @classmethod
-    def of(cls, source: "str | Path | Source", defines: Mapping[str, str] | None = None, name: str = "") -> "Source":
+    def of(
+        cls, source: "str | Path | Source", defines: Mapping[str, str] | None = None, name: str = ""
+    ) -> "Source":
         """From a path, a text, or one already made."""
         if isinstance(source, Source):
             return source
@@ -112,8 +114,16 @@ class Device(ABC):
         """One handle a source; `step(name)` after each."""
 
     @abstractmethod
-    def _launch(self, kernel: Kernel, grid: tuple[int, int, int], block: tuple[int, int, int], args: list[Any],
-                shared_bytes: int, cooperative: bool, stream: Any) -> None: ...
+    def _launch(
+        self,
+        kernel: Kernel,
+        grid: tuple[int, int, int],
+        block: tuple[int, int, int],
+        args: list[Any],
+        shared_bytes: int,
+        cooperative: bool,
+        stream: Any,
+    ) -> None: ...
 
     @abstractmethod
     def synchronize(self) -> None:
@@ -133,18 +143,30 @@ class Device(ABC):
     @abstractmethod
     def _end_capture(self, token: Any, failed: bool) -> Recording: ...
 
-    def compile(self, source: str | Path | Source, defines: Mapping[str, str] | None = None, name: str = "") -> Kernel:
+    def compile(
+        self, source: str | Path | Source, defines: Mapping[str, str] | None = None, name: str = ""
+    ) -> Kernel:
         """Compile one kernel. Raises LabError with the compiler's words, lines counted in the given source."""
         return self.compile_all([Source.of(source, defines, name)])[0]
 
-    def compile_all(self, sources: Sequence[Source], step: Callable[[str], None] = lambda name: None) -> list[Kernel]:
+    def compile_all(
+        self, sources: Sequence[Source], step: Callable[[str], None] = lambda name: None
+    ) -> list[Kernel]:
         """Compile several at once, on all cores where the device can; `step(name)` reports each that is ready."""
         signatures = [parse_signature(s.text, s.defines) for s in sources]
         handles = self._compile(sources, step)
         return [Kernel(g.name, g, h) for g, h in zip(signatures, handles, strict=True)]
 
-    def launch(self, kernel: Kernel, grid: Shape3, block: Shape3, args: Sequence[Any], shared_bytes: int = 0,
-               cooperative: bool = False, stream: Any = None) -> None:
+    def launch(
+        self,
+        kernel: Kernel,
+        grid: Shape3,
+        block: Shape3,
+        args: Sequence[Any],
+        shared_bytes: int = 0,
+        cooperative: bool = False,
+        stream: Any = None,
+    ) -> None:
         """Run `kernel` on `grid` blocks of `block` threads.
 
         Arguments are checked against the kernel's C signature (`signature.bind`); blocks have at most 1,024
@@ -153,7 +175,9 @@ class Device(ABC):
         grid3, block3 = three(grid), three(block)
         threads = block3[0] * block3[1] * block3[2]
         if threads > 1024:
-            raise LabError(f"Kernel {kernel.name}: a block of {threads} threads; a GPU takes at most 1,024.")
+            raise LabError(
+                f"Kernel {kernel.name}: a block of {threads} threads; a GPU takes at most 1,024."
+            )
         if shared_bytes > self.properties.shared_per_block:
             raise LabError(
                 f"Kernel {kernel.name}: {shared_bytes} bytes of shared memory a block asked for; "

@@ -64,7 +64,9 @@ class Parameter:
     multiple: int = 1
 
     def __str__(self) -> str:
-        return f"{'const ' if self.const else ''}{self.type}{'*' if self.pointer else ''} {self.name}"
+        return (
+            f"{'const ' if self.const else ''}{self.type}{'*' if self.pointer else ''} {self.name}"
+        )
 
 
 @dataclass(frozen=True)
@@ -113,12 +115,16 @@ def parse_signature(source: str, defines: Mapping[str, str] | None = None) -> Si
 
 
 def _parse_parameter(kernel: str, text: str, defines: Mapping[str, str]) -> Parameter:
-    tokens = re.findall(r"\w+|\*|\S", re.sub(r"\b(__restrict__|restrict|__restrict|volatile)\b", " ", text))
+    tokens = re.findall(
+        r"\w+|\*|\S", re.sub(r"\b(__restrict__|restrict|__restrict|volatile)\b", " ", text)
+    )
     const = "const" in tokens
     words = [t for t in tokens if t not in ("const", "*", "__grid_constant__")]
     pointers = tokens.count("*")
     if len(words) < 2 or pointers > 1 or not all(re.fullmatch(r"\w+", w) for w in words):
-        raise LabError(f"Kernel {kernel}: cannot read the parameter `{text}`; write it as `const float* x` or `int rows`.")
+        raise LabError(
+            f"Kernel {kernel}: cannot read the parameter `{text}`; write it as `const float* x` or `int rows`."
+        )
     type_name = " ".join(words[:-1])
     type_name = defines.get(type_name, type_name)
     if pointers and type_name in PACKED:
@@ -127,7 +133,9 @@ def _parse_parameter(kernel: str, text: str, defines: Mapping[str, str]) -> Para
         scalar, multiple = SCALARS[type_name], 1
     else:
         known = ", ".join([*SCALARS, *PACKED])
-        raise LabError(f"Kernel {kernel}: parameter `{text}` has the type `{type_name}`; the lab can pass {known}.")
+        raise LabError(
+            f"Kernel {kernel}: parameter `{text}` has the type `{type_name}`; the lab can pass {known}."
+        )
     return Parameter(words[-1], type_name, bool(pointers), const, np.dtype(scalar), multiple)
 
 
@@ -142,10 +150,13 @@ def bind(signature: Signature, args: Sequence[Any], array_type: type) -> list[An
             f"Kernel {signature.name} takes {len(signature.parameters)} arguments "
             f"({', '.join(p.name for p in signature.parameters)}); {len(args)} came."
         )
-    return [_bind_one(signature.name, p, a, array_type) for p, a in zip(signature.parameters, args, strict=True)]
+    return [
+        _bind_one(signature.name, p, a, array_type)
+        for p, a in zip(signature.parameters, args, strict=True)
+    ]
 
 
-def _bind_one(kernel: str, p: Parameter, value: Any, array_type: type) -> Any:
+def _bind_one(kernel: str, p: Parameter, value: Any, array_type: Any) -> Any:
     where = f"Kernel {kernel}, parameter `{p}`"
     if p.pointer:
         if not isinstance(value, array_type):
@@ -156,9 +167,13 @@ def _bind_one(kernel: str, p: Parameter, value: Any, array_type: type) -> Any:
         if value.dtype != p.dtype:
             raise LabError(f"{where}: expected an array of {p.dtype}, got {value.dtype}.")
         if not value.flags.c_contiguous:
-            raise LabError(f"{where}: the array of shape {value.shape} is a view that is not contiguous; copy it first.")
+            raise LabError(
+                f"{where}: the array of shape {value.shape} is a view that is not contiguous; copy it first."
+            )
         if value.size % p.multiple:
-            raise LabError(f"{where}: expected a multiple of {p.multiple} {p.dtype} elements, got {value.size}.")
+            raise LabError(
+                f"{where}: expected a multiple of {p.multiple} {p.dtype} elements, got {value.size}."
+            )
         return value
     if isinstance(value, np.generic):
         if value.dtype != p.dtype:

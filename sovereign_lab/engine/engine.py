@@ -43,18 +43,29 @@ class Engine:
         progress: bool = False,
     ) -> None:
         config = model.config
-        self.model, self.device, self.phase, self.graphs = model, device, PHASES.phase(phase), graphs
+        self.model, self.device, self.phase, self.graphs = (
+            model,
+            device,
+            PHASES.phase(phase),
+            graphs,
+        )
         self.context = config.context if context is None else context
         if not 1 <= self.context <= config.context:
-            raise LabError(f"{config.name} has a context of 1 to {config.context} positions; {context} was asked for.")
+            raise LabError(
+                f"{config.name} has a context of 1 to {config.context} positions; {context} was asked for."
+            )
         if config.head_dim > 128:
-            raise LabError(f"The lab's attention kernels take head sizes up to 128; {config.name} has {config.head_dim}.")
+            raise LabError(
+                f"The lab's attention kernels take head sizes up to 128; {config.name} has {config.head_dim}."
+            )
 
         self.kv = KVCache.allocate(device, config, self.context, kv_dtype)
         self.kernels = self._compile(progress)
         self.weights = forward.DeviceWeights.upload(model, device, progress)
         self.state = forward.State.allocate(device, config, self.context)
-        body = list(forward.layers(self.phase.plan, config, self.weights, self.state, self.kv, self.context))
+        body = list(
+            forward.layers(self.phase.plan, config, self.weights, self.state, self.kv, self.context)
+        )
         advance = forward.advance(self.state)
         # Two sequences: a token of the prompt needs no logits but the last one's.
         self.prefill_calls = [*body, advance]
@@ -64,10 +75,17 @@ class Engine:
     def _compile(self, progress: bool) -> dict[str, tuple[Variant, Kernel]]:
         variants = {name: op(name).variant(chosen) for name, chosen in self.phase.plan.items()}
         sources = [
-            Source(v.source, f"{name}/{v.file.name}", {"KV": self.kv.kernel_type}) for name, v in variants.items()
+            Source(v.source, f"{name}/{v.path.name}", {"KV": self.kv.kernel_type})
+            for name, v in variants.items()
         ]
-        with tqdm(total=len(sources), desc="kernels", unit="kernel", disable=not progress, leave=False) as bar:
-            kernels = self.device.compile_all(sources, lambda name: bar.update() and None)
+        with tqdm(
+            total=len(sources), desc="kernels", unit="kernel", disable=not progress, leave=False
+        ) as bar:
+
+            def report(name: str) -> None:
+                bar.update()
+
+            kernels = self.device.compile_all(sources, report)
         return {name: (v, k) for (name, v), k in zip(variants.items(), kernels, strict=True)}
 
     # ---- running launches ----
@@ -76,7 +94,9 @@ class Engine:
         for name, args in calls:
             variant, kernel = self.kernels[name]
             grid = op(name).grid(variant, args)
-            self.device.launch(kernel, grid, variant.threads, list(args.values()), variant.shared_bytes(args))
+            self.device.launch(
+                kernel, grid, variant.threads, list(args.values()), variant.shared_bytes(args)
+            )
 
     def _run(self, calls: Sequence[Call]) -> None:
         if not self.graphs:
@@ -101,9 +121,13 @@ class Engine:
         if not ids:
             raise LabError("There is nothing to start from: the prompt has no tokens.")
         if len(ids) > self.context:
-            raise LabError(f"The prompt has {len(ids)} tokens, and the context has room for {self.context}; shorten it.")
+            raise LabError(
+                f"The prompt has {len(ids)} tokens, and the context has room for {self.context}; shorten it."
+            )
         if min(ids) < 0 or max(ids) >= vocab:
-            raise LabError(f"Token ids of this model are 0 to {vocab - 1}; got {min(ids)} to {max(ids)}.")
+            raise LabError(
+                f"Token ids of this model are 0 to {vocab - 1}; got {min(ids)} to {max(ids)}."
+            )
 
     # ---- scoring ----
 
@@ -122,19 +146,25 @@ class Engine:
         if not generation.token_ids:
             return 1.0
         text = [*generation.prompt_ids, *generation.token_ids[:-1]]
-        expected = reference.forward(self.model, text, self.kv.dtype)[len(generation.prompt_ids) - 1 :].argmax(axis=1)
+        expected = reference.forward(self.model, text, self.kv.dtype)[
+            len(generation.prompt_ids) - 1 :
+        ].argmax(axis=1)
         return float(np.mean(expected == np.asarray(generation.argmax_ids)))
 
     # ---- generating ----
 
-    def generate(self, prompt: str, max_tokens: int = 64, temperature: float = 0.0, seed: int = 0) -> Generation:
+    def generate(
+        self, prompt: str, max_tokens: int = 64, temperature: float = 0.0, seed: int = 0
+    ) -> Generation:
         """Continue `prompt` by up to `max_tokens` tokens; see `stream` for what it raises."""
         stream = self.stream(prompt, max_tokens, temperature, seed)
         for _ in stream:
             pass
         return stream.result
 
-    def stream(self, prompt: str, max_tokens: int = 64, temperature: float = 0.0, seed: int = 0) -> "TextStream":
+    def stream(
+        self, prompt: str, max_tokens: int = 64, temperature: float = 0.0, seed: int = 0
+    ) -> "TextStream":
         """Iterate over pieces of text as they are generated; the stream's `result` is there once it has ended.
 
         temperature 0 takes the most likely token. An empty prompt starts from the BOS token. Raises LabError
@@ -148,7 +178,9 @@ class Engine:
         self._check(ids)
         if max_tokens < 1:
             raise LabError(f"max_tokens is 1 or more; got {max_tokens}.")
-        return TextStream(self, prompt, ids, max_tokens, Sampler(temperature, seed) if temperature else None)
+        return TextStream(
+            self, prompt, ids, max_tokens, Sampler(temperature, seed) if temperature else None
+        )
 
     def _prefill(self, ids: Sequence[int], given: int) -> float | None:
         """Run all tokens but the last, one by one; tokens per second, None where there are none to run."""
@@ -167,7 +199,9 @@ class TextStream(Iterator[str]):
 
     result: Generation
 
-    def __init__(self, engine: Engine, prompt: str, ids: list[int], max_tokens: int, sampler: Sampler | None) -> None:
+    def __init__(
+        self, engine: Engine, prompt: str, ids: list[int], max_tokens: int, sampler: Sampler | None
+    ) -> None:
         self._engine, self._prompt, self._ids, self._sampler = engine, prompt, ids, sampler
         # The last position can still be run, and its token is one more than the context holds.
         room = engine.context - len(ids) + 1
@@ -216,7 +250,9 @@ class TextStream(Iterator[str]):
         """(token, argmax) for up to the limit; the clock runs only while the device or the sampler works."""
         engine, state = self._engine, self._engine.state
         first = len(self._ids)
-        ahead = RUN_AHEAD if self._sampler is None and engine.device.properties.kind == "cuda" else 1
+        ahead = (
+            RUN_AHEAD if self._sampler is None and engine.device.properties.kind == "cuda" else 1
+        )
         done = 0
         while done < self._limit:
             count = min(ahead, self._limit - done)
@@ -224,11 +260,18 @@ class TextStream(Iterator[str]):
             for _ in range(count):
                 engine._run(engine.decode_calls)
             if self._sampler is None:
-                new = [(int(t), int(t)) for t in engine.device.to_host(state.tokens[first + done : first + done + count])]
+                new = [
+                    (int(t), int(t))
+                    for t in engine.device.to_host(
+                        state.tokens[first + done : first + done + count]
+                    )
+                ]
             else:
                 logits = engine.device.to_host(state.logits)
                 new = [(self._sampler.pick(logits), int(np.argmax(logits)))]
-                engine.device.update(state.tokens[first + done : first + done + 1], np.array([new[0][0]], np.int32))
+                engine.device.update(
+                    state.tokens[first + done : first + done + 1], np.array([new[0][0]], np.int32)
+                )
             self._seconds += time.perf_counter() - start
             self._forwards += count
             done += count

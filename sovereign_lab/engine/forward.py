@@ -56,7 +56,13 @@ class DeviceWeights:
     def upload(cls, model: Model, device: Device, progress: bool) -> "DeviceWeights":
         """Copy the weights tensor by tensor, with a progress bar."""
         total = model.config.layers * 9 + 2
-        with tqdm(total=total, desc="weights to the device", unit="tensor", disable=not progress, leave=False) as bar:
+        with tqdm(
+            total=total,
+            desc="weights to the device",
+            unit="tensor",
+            disable=not progress,
+            leave=False,
+        ) as bar:
 
             def put(host: np.ndarray) -> Any:
                 array = device.array(np.asarray(host))
@@ -68,16 +74,25 @@ class DeviceWeights:
 
             layers = tuple(
                 DeviceLayer(
-                    put(layer.attention_norm),
-                    *(matrix(m) for m in (layer.wq, layer.wk, layer.wv, layer.wo)),
-                    put(layer.ffn_norm),
-                    *(matrix(m) for m in (layer.w_gate, layer.w_up, layer.w_down)),
+                    attention_norm=put(layer.attention_norm),
+                    wq=matrix(layer.wq),
+                    wk=matrix(layer.wk),
+                    wv=matrix(layer.wv),
+                    wo=matrix(layer.wo),
+                    ffn_norm=put(layer.ffn_norm),
+                    w_gate=matrix(layer.w_gate),
+                    w_up=matrix(layer.w_up),
+                    w_down=matrix(layer.w_down),
                 )
                 for layer in model.layers
             )
             embedding = put(model.embedding.float32())
-            head = embedding if model.head is model.embedding else device.array(model.head.float32())
-            return cls(embedding, layers, put(model.output_norm), head, device.array(model.inv_freq))
+            head = (
+                embedding if model.head is model.embedding else device.array(model.head.float32())
+            )
+            return cls(
+                embedding, layers, put(model.output_norm), head, device.array(model.inv_freq)
+            )
 
 
 @dataclass(frozen=True)
@@ -129,7 +144,9 @@ class State:
         )
 
 
-def layers(plan: Mapping[str, str], c: Config, w: DeviceWeights, s: State, kv: KVCache, context: int) -> Iterator[Call]:
+def layers(
+    plan: Mapping[str, str], c: Config, w: DeviceWeights, s: State, kv: KVCache, context: int
+) -> Iterator[Call]:
     """From the token at this position to the residual stream behind the last layer.
 
     `plan` says which ops there are: a fused one is called in place of those that it fuses.
@@ -137,7 +154,10 @@ def layers(plan: Mapping[str, str], c: Config, w: DeviceWeights, s: State, kv: K
     eps = np.float32(c.eps)
 
     # the token's embedding starts the residual stream
-    yield "embedding", dict(table=w.embedding, tokens=s.tokens, position=s.position, x=s.x, dim=c.dim)
+    yield (
+        "embedding",
+        dict(table=w.embedding, tokens=s.tokens, position=s.position, x=s.x, dim=c.dim),
+    )
 
     for layer, keys, values in zip(w.layers, kv.keys, kv.values, strict=True):
         # attention: queries, keys and values of this position
@@ -187,5 +207,3 @@ def advance(s: State) -> Call:
 
 def _gemv(w: DeviceMatrix, x: Any, y: Any) -> Call:
     return "gemv_q4_0", dict(W=w.blocks, x=x, y=y, rows=w.rows, blocks_per_row=w.blocks_per_row)
-
-

@@ -10,7 +10,10 @@ from sovereign_lab.errors import LabError
 from sovereign_lab.models.model import Config
 
 # What a user says -> NumPy type, and the type's name in the kernels.
-KV_TYPES: dict[str, tuple[type, str]] = {"fp16": (np.float16, "half"), "fp32": (np.float32, "float")}
+KV_TYPES: dict[str, tuple[type, str]] = {
+    "fp16": (np.float16, "half"),
+    "fp32": (np.float32, "float"),
+}
 
 
 @dataclass(frozen=True)
@@ -29,5 +32,7 @@ class KVCache:
             raise LabError(f"A KV cache holds {' or '.join(KV_TYPES)}; got {kv_dtype!r}.")
         dtype, kernel_type = KV_TYPES[kv_dtype]
         shape = (context, config.kv_heads, config.head_dim)
-        keys, values = (tuple(device.empty(shape, dtype) for _ in range(config.layers)) for _ in range(2))
+        keys, values = (
+            tuple(device.empty(shape, dtype) for _ in range(config.layers)) for _ in range(2)
+        )
         return cls(keys, values, dtype, kernel_type)

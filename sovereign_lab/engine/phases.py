@@ -27,7 +27,9 @@ class Phase:
     change: Mapping[str, str]
     seed_tokens_per_second: float | None = None
     verdict: Verdict = "keep"
-    plan: Mapping[str, str] = field(default_factory=dict)  # op -> variant, the base's with the change applied
+    plan: Mapping[str, str] = field(
+        default_factory=dict
+    )  # op -> variant, the base's with the change applied
 
     def __str__(self) -> str:
         return f"phase {self.id}: {self.title}"
@@ -46,7 +48,13 @@ class Ladder(dict[str, Phase]):
         """Put a phase on the ladder, its plan worked out from its base's."""
         plan = {**(self[phase.base].plan if phase.base else {}), **phase.change}
         self[phase.id] = Phase(
-            phase.id, phase.title, phase.base, phase.change, phase.seed_tokens_per_second, phase.verdict, plan
+            phase.id,
+            phase.title,
+            phase.base,
+            phase.change,
+            phase.seed_tokens_per_second,
+            phase.verdict,
+            plan,
         )
 
     def rows(self) -> list[tuple[str, str, str, str, str]]:
@@ -56,7 +64,9 @@ class Ladder(dict[str, Phase]):
                 p.id,
                 p.title,
                 p.base or "",
-                ", ".join(f"{op}: {variant}" for op, variant in p.change.items()) if p.base else "all ops",
+                ", ".join(f"{op}: {variant}" for op, variant in p.change.items())
+                if p.base
+                else "all ops",
                 "" if p.seed_tokens_per_second is None else f"{p.seed_tokens_per_second:.2f}",
             )
             for p in self.values()
@@ -98,14 +108,38 @@ PHASES.add(
     )
 )
 PHASES.add(
-    Phase("5", "coalesced Q4_0", base="3", change={"gemv_q4_0": "coalesced"}, seed_tokens_per_second=109.24)
+    Phase(
+        "5",
+        "coalesced Q4_0",
+        base="3",
+        change={"gemv_q4_0": "coalesced"},
+        seed_tokens_per_second=109.24,
+    )
 )
 PHASES.add(
-    Phase("6", "gate, up and SwiGLU fused", base="5", change={"ffn_swiglu": "fused"}, seed_tokens_per_second=111.98)
+    Phase(
+        "6",
+        "gate, up and SwiGLU fused",
+        base="5",
+        change={"ffn_swiglu": "fused"},
+        seed_tokens_per_second=111.98,
+    )
 )
 PHASES.add(
-    Phase("7", "coalesced logits", base="6", change={"logits": "coalesced"}, seed_tokens_per_second=143.46)
+    Phase(
+        "7",
+        "coalesced logits",
+        base="6",
+        change={"logits": "coalesced"},
+        seed_tokens_per_second=143.46,
+    )
 )
 PHASES.add(
-    Phase("8b", "online softmax", base="7", change={"attention": "online_softmax"}, seed_tokens_per_second=151.48)
+    Phase(
+        "8b",
+        "online softmax",
+        base="7",
+        change={"attention": "online_softmax"},
+        seed_tokens_per_second=151.48,
+    )
 )

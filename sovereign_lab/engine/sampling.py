@@ -14,7 +14,9 @@ class Sampler:
 
     def __init__(self, temperature: float, seed: int) -> None:
         if not temperature >= 0 or np.isinf(temperature):
-            raise LabError(f"A temperature is 0 (always the most likely token) or more; got {temperature}.")
+            raise LabError(
+                f"A temperature is 0 (always the most likely token) or more; got {temperature}."
+            )
         self.temperature = temperature
         self._random = np.random.default_rng(seed)
 

@@ -29,7 +29,7 @@ def _poison(*shape: int) -> np.ndarray:
 
 
 def _q4(rng: Random, rows: int, blocks_per_row: int) -> np.ndarray:
-    return quantise_q4_0(_normal(rng, rows, blocks_per_row * 32) * 0.05)
+    return quantise_q4_0(_normal(rng, rows, blocks_per_row * 32) * np.float32(0.05))
 
 
 def _int1(value: int) -> np.ndarray:
@@ -39,12 +39,24 @@ def _int1(value: int) -> np.ndarray:
 def _embedding(rng: Random, kv: type) -> Iterator[Case]:
     for vocab, dim, position in ((7, 96, 0), (50, 576, 3), (11, 33, 5)):
         tokens = rng.integers(0, vocab, 8, np.int32)
-        yield {"table": _normal(rng, vocab, dim), "tokens": tokens, "position": _int1(position), "x": _poison(dim), "dim": dim}
+        yield {
+            "table": _normal(rng, vocab, dim),
+            "tokens": tokens,
+            "position": _int1(position),
+            "x": _poison(dim),
+            "dim": dim,
+        }
 
 
 def _rmsnorm(rng: Random, kv: type) -> Iterator[Case]:
     for dim, eps in ((32, 1e-5), (576, 1e-5), (2048, 1e-6), (33, 1e-5), (257, 1e-2)):
-        yield {"x": _normal(rng, dim) * 3, "weight": _normal(rng, dim), "y": _poison(dim), "dim": dim, "eps": np.float32(eps)}
+        yield {
+            "x": _normal(rng, dim) * 3,
+            "weight": _normal(rng, dim),
+            "y": _poison(dim),
+            "dim": dim,
+            "eps": np.float32(eps),
+        }
 
 
 # Rows that do not fill a block of four warps, rows of one block, of 18 (SmolLM2), of more than 32.
@@ -53,22 +65,36 @@ _GEMV_SHAPES = ((1, 1), (5, 2), (7, 18), (33, 33), (130, 3), (6, 70))
 
 def _gemv(rng: Random, kv: type) -> Iterator[Case]:
     for rows, n in _GEMV_SHAPES:
-        yield {"W": _q4(rng, rows, n), "x": _normal(rng, n * 32), "y": _poison(rows), "rows": rows, "blocks_per_row": n}
+        yield {
+            "W": _q4(rng, rows, n),
+            "x": _normal(rng, n * 32),
+            "y": _poison(rows),
+            "rows": rows,
+            "blocks_per_row": n,
+        }
 
 
 def _ffn_swiglu(rng: Random, kv: type) -> Iterator[Case]:
     for rows, n in _GEMV_SHAPES:
-        yield {"W_gate": _q4(rng, rows, n) , "W_up": _q4(rng, rows, n), "x": _normal(rng, n * 32) * 3,
-               "hidden": _poison(rows), "rows": rows, "blocks_per_row": n}
+        yield {
+            "W_gate": _q4(rng, rows, n),
+            "W_up": _q4(rng, rows, n),
+            "x": _normal(rng, n * 32) * 3,
+            "hidden": _poison(rows),
+            "rows": rows,
+            "blocks_per_row": n,
+        }
 
 
 # heads, kv_heads, head_dim: plain multi-head, several grouped ratios, every head size.
 _HEADS = ((4, 4, 32), (9, 3, 64), (32, 4, 64), (4, 2, 128), (3, 1, 96), (2, 1, 48))
 
 
-def _cache(rng: Random, context: int, kv_heads: int, head_dim: int, kv: type, filled: int) -> np.ndarray:
+def _cache(
+    rng: Random, context: int, kv_heads: int, head_dim: int, kv: type, filled: int
+) -> np.ndarray:
     """Filled up to a position; behind it NaN, which must never be read."""
-    cache = np.full((context, kv_heads, head_dim), np.nan, kv)
+    cache: np.ndarray = np.full((context, kv_heads, head_dim), np.nan, kv)
     cache[:filled] = _normal(rng, filled, kv_heads, head_dim)
     return cache
 
@@ -78,18 +104,37 @@ def _rope_kv(rng: Random, kv: type) -> Iterator[Case]:
         rope_dim = head_dim if head_dim != 96 else 64
         inv_freq = (1e4 ** (-np.arange(0, rope_dim, 2) / rope_dim)).astype(np.float32)
         shape = (7, kv_heads, head_dim)
-        yield {"q": _normal(rng, heads, head_dim), "k": _normal(rng, kv_heads, head_dim), "v": _normal(rng, kv_heads, head_dim),
-               "keys": _cache(rng, *shape, kv, position), "values": _cache(rng, *shape, kv, position), "inv_freq": inv_freq,
-               "position": _int1(position), "heads": heads, "kv_heads": kv_heads, "head_dim": head_dim, "rope_dim": rope_dim}
+        yield {
+            "q": _normal(rng, heads, head_dim),
+            "k": _normal(rng, kv_heads, head_dim),
+            "v": _normal(rng, kv_heads, head_dim),
+            "keys": _cache(rng, *shape, kv, position),
+            "values": _cache(rng, *shape, kv, position),
+            "inv_freq": inv_freq,
+            "position": _int1(position),
+            "heads": heads,
+            "kv_heads": kv_heads,
+            "head_dim": head_dim,
+            "rope_dim": rope_dim,
+        }
 
 
 def _attention(rng: Random, kv: type) -> Iterator[Case]:
     for (heads, kv_heads, head_dim), length in zip(_HEADS, (1, 2, 7, 40, 33, 70), strict=True):
         context = length + 3
         shape = (context, kv_heads, head_dim)
-        yield {"q": _normal(rng, heads, head_dim) * 2, "keys": _cache(rng, *shape, kv, length),
-               "values": _cache(rng, *shape, kv, length), "scores": _poison(heads, context), "out": _poison(heads, head_dim),
-               "position": _int1(length - 1), "heads": heads, "kv_heads": kv_heads, "head_dim": head_dim, "context": context}
+        yield {
+            "q": _normal(rng, heads, head_dim) * 2,
+            "keys": _cache(rng, *shape, kv, length),
+            "values": _cache(rng, *shape, kv, length),
+            "scores": _poison(heads, context),
+            "out": _poison(heads, head_dim),
+            "position": _int1(length - 1),
+            "heads": heads,
+            "kv_heads": kv_heads,
+            "head_dim": head_dim,
+            "context": context,
+        }
 
 
 def _swiglu(rng: Random, kv: type) -> Iterator[Case]:
@@ -104,7 +149,13 @@ def _add(rng: Random, kv: type) -> Iterator[Case]:
 
 def _logits(rng: Random, kv: type) -> Iterator[Case]:
     for vocab, dim in ((1, 32), (130, 576), (67, 33), (5, 100)):
-        yield {"W": _normal(rng, vocab, dim), "x": _normal(rng, dim), "y": _poison(vocab), "vocab": vocab, "dim": dim}
+        yield {
+            "W": _normal(rng, vocab, dim),
+            "x": _normal(rng, dim),
+            "y": _poison(vocab),
+            "vocab": vocab,
+            "dim": dim,
+        }
 
 
 def _argmax(rng: Random, kv: type) -> Iterator[Case]:
@@ -118,7 +169,12 @@ def _argmax(rng: Random, kv: type) -> Iterator[Case]:
 def _advance(rng: Random, kv: type) -> Iterator[Case]:
     for position, given in ((0, 1), (0, 5), (3, 5), (4, 5), (6, 5)):
         tokens = rng.integers(0, 99, 9, np.int32)
-        yield {"best": _int1(77), "tokens": tokens, "position": _int1(position), "given": _int1(given)}
+        yield {
+            "best": _int1(77),
+            "tokens": tokens,
+            "position": _int1(position),
+            "given": _int1(given),
+        }
 
 
 _CASES: dict[str, Callable[[Random, type], Iterator[Case]]] = {

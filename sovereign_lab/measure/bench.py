@@ -26,6 +26,7 @@ from sovereign_lab.engine import PHASES, Engine
 from sovereign_lab.kernels.registry import OPS
 from sovereign_lab.measure.roofline import find_gpu, floor, token_bytes
 from sovereign_lab.models.model import Model, load_model
+from sovereign_lab.models.quants import quantise_q4_0
 
 # Every lane hands over to the next of its warp, again and again: the bare switch.
 SWITCH = """
@@ -34,7 +35,9 @@ extern "C" __global__ void switches(int n) {
 }
 """
 # The same through CUDA's own barrier: a switch and what a meeting of 32 lanes takes.
-SYNCWARP = 'extern "C" __global__ void syncwarps(int n) { for (int i = 0; i < n; i++) __syncwarp(); }'
+SYNCWARP = (
+    'extern "C" __global__ void syncwarps(int n) { for (int i = 0; i < n; i++) __syncwarp(); }'
+)
 GEMV_ROWS, GEMV_BLOCKS_PER_ROW = 512, 64
 
 
@@ -55,16 +58,17 @@ class Figure:
         return cls(what, statistics.median(samples), unit, min(samples), max(samples), len(samples))
 
     def __str__(self) -> str:
-        return f"{self.what:<58} {self.value:>10.4g} {self.unit:<10} ({self.low:.4g} to {self.high:.4g}, n={self.repeats})"
+        spread = f"({self.low:.4g} to {self.high:.4g}, n={self.repeats})"
+        return f"{self.what:<58} {self.value:>10.4g} {self.unit:<8} {spread}"
 
 
-def seconds(run: Callable[[], object], repeats: int) -> list[float]:
-    """Wall time of `run` after one warm-up, `repeats` times."""
-    run()
+def seconds(repeats: int, run: Callable[..., object], *args: object) -> list[float]:
+    """Wall time of `run(*args)` after one warm-up, `repeats` times."""
+    run(*args)
     samples = []
     for _ in range(repeats):
         start = time.perf_counter()
-        run()
+        run(*args)
         samples.append(time.perf_counter() - start)
     return samples
 
@@ -73,30 +77,37 @@ def simt_figures() -> list[Figure]:
     """A switch and the GEMVs on one core, in ns and in million multiply-adds a second."""
     device = SimtDevice(workers=1)
     figures = []
-    for what, source, n in (("fiber switch", SWITCH, 100_000), ("__syncwarp, a lane", SYNCWARP, 50_000)):
+    for what, source, n in (
+        ("fiber switch", SWITCH, 100_000),
+        ("__syncwarp, a lane", SYNCWARP, 50_000),
+    ):
         kernel = device.compile(source)
         for threads in (32, 256, 1024):
-            times = seconds(lambda: device.launch(kernel, 1, threads, [n * 32 // threads]), 9)  # noqa: B023
-            figures.append(Figure.of(f"{what}, {threads} threads", "ns", [t * 1e9 / (n * 32) for t in times]))
+            times = seconds(9, device.launch, kernel, 1, threads, [n * 32 // threads])
+            each = [t * 1e9 / (n * 32) for t in times]
+            figures.append(Figure.of(f"{what}, {threads} threads", "ns", each))
+    op, rows, n = OPS["gemv_q4_0"], GEMV_ROWS, GEMV_BLOCKS_PER_ROW
     rng = np.random.default_rng(0)
-    op = OPS["gemv_q4_0"]
+    args = {
+        "W": device.array(quantise_q4_0(rng.standard_normal((rows, n * 32), np.float32))),
+        "x": device.array(rng.standard_normal(n * 32, np.float32)),
+        "y": device.empty(rows, np.float32),
+        "rows": rows,
+        "blocks_per_row": n,
+    }
     for name, variant in op.variants.items():
-        args = {
-            "W": device.array(rng.integers(0, 60, (GEMV_ROWS, GEMV_BLOCKS_PER_ROW * 18), np.uint8)),
-            "x": device.array(rng.standard_normal(GEMV_BLOCKS_PER_ROW * 32, np.float32)),
-            "y": device.empty(GEMV_ROWS, np.float32),
-            "rows": GEMV_ROWS,
-            "blocks_per_row": GEMV_BLOCKS_PER_ROW,
-        }
-        kernel = device.compile(variant.file)
-        times = seconds(lambda: device.launch(kernel, op.grid(variant, args), variant.threads, list(args.values())), 9)  # noqa: B023
-        macs = GEMV_ROWS * GEMV_BLOCKS_PER_ROW * 32
-        figures.append(Figure.of(f"gemv_q4_0 {name}, {GEMV_ROWS} x {GEMV_BLOCKS_PER_ROW * 32}, one core", "Mmac/s", [macs / t / 1e6 for t in times]))
+        kernel = device.compile(variant.path)
+        grid = op.grid(variant, args)
+        times = seconds(9, device.launch, kernel, grid, variant.threads, list(args.values()))
+        rates = [rows * n * 32 / t / 1e6 for t in times]
+        figures.append(Figure.of(f"gemv_q4_0 {name}, {rows} x {n * 32}, one core", "Mmac/s", rates))
     device.close()
     return figures
 
 
-def decode_figures(model: Model, device: Device, phase: str, tokens: int, repeats: int) -> list[Figure]:
+def decode_figures(
+    model: Model, device: Device, phase: str, tokens: int, repeats: int
+) -> list[Figure]:
     """Decode at short context: tokens/s and the share of the bandwidth floor, where the GPU's is known."""
     engine = Engine(model, device, phase)
     prompt = "Once upon a time"
@@ -143,9 +154,17 @@ def environment(device: Device) -> dict[str, str]:
 def main() -> None:
     """Parse the command line and print the figures."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--device", choices=("simt", "cuda"), default="simt" if why_no_gpu() else "cuda")
-    parser.add_argument("--model", help="smollm2-135m on the SIMT device, synthetic:tinyllama-1.1b on a GPU")
-    parser.add_argument("--phase", action="append", help="may be given several times; 8b on the SIMT device, all on a GPU")
+    parser.add_argument(
+        "--device", choices=("simt", "cuda"), default="simt" if why_no_gpu() else "cuda"
+    )
+    parser.add_argument(
+        "--model", help="smollm2-135m on the SIMT device, synthetic:tinyllama-1.1b on a GPU"
+    )
+    parser.add_argument(
+        "--phase",
+        action="append",
+        help="may be given several times; 8b on the SIMT device, all on a GPU",
+    )
     parser.add_argument("--tokens", type=int, help="tokens a measurement")
     parser.add_argument("--record", type=Path, help="a folder: the run is kept there as JSON")
     options = parser.parse_args()
@@ -160,15 +179,30 @@ def main() -> None:
         print(figure, flush=True)
     model = load_model(model_name, progress=True)
     for phase in tqdm(phases, "phases", leave=False):
-        new = decode_figures(model, device, phase, options.tokens or (128 if on_gpu else 12), 5 if on_gpu else 3)
+        new = decode_figures(
+            model, device, phase, options.tokens or (128 if on_gpu else 12), 5 if on_gpu else 3
+        )
         figures += new
         for figure in new:
             tqdm.write(str(figure))
     if options.record:
         facts = environment(device)
-        path = options.record / f"{facts['date']}-{device.properties.arch}-{model_name.replace(':', '-')}.json"
+        path = (
+            options.record
+            / f"{facts['date']}-{device.properties.arch}-{model_name.replace(':', '-')}.json"
+        )
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps({"environment": facts, "model": model_name, "figures": [asdict(f) for f in figures]}, indent=1) + "\n")
+        path.write_text(
+            json.dumps(
+                {
+                    "environment": facts,
+                    "model": model_name,
+                    "figures": [asdict(f) for f in figures],
+                },
+                indent=1,
+            )
+            + "\n"
+        )
         print(f"recorded in {path}")
 
 

@@ -48,7 +48,8 @@ def whole_or_nothing(target: Path, nbytes: int = 0) -> Iterator[Path]:
 def work_directory(target: Path, nbytes: int) -> Iterator[Path]:
     """A temporary directory on the disk of `target`, for what it is made from; gone with the block.
 
-    nbytes is the most space that will be needed at a time, `target` included. A full disk or a directory that cannot be written becomes a LabError about `target`.
+    nbytes is the most space that will be needed at a time, `target` included. A full disk or a
+    directory that cannot be written becomes a LabError about `target`.
     """
     prefix = f".{target.name}.making-"
     try:

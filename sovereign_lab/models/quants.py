@@ -19,10 +19,11 @@ Blocks = npt.NDArray[np.uint8]
 Floats = npt.NDArray[np.float32]
 
 # The max-abs rule maps the weight that is largest in size onto -8. The search also tries to map it
-# elsewhere: past the end of the range (that weight is clipped, the other 31 get a finer step), short
-# of it, and, with the other sign of the scale, onto 7 and its neighbours.
+# elsewhere: past the end of the range (that weight is clipped, the other 31 get a finer step),
+# short of it, and, with the other sign of the scale, onto 7 and its neighbours.
 _TARGETS = (-10, -9.5, -9, -8.6, -8.3, -7.7, -7.4, -7, -6.6, 8.6, 8.2, 7.8, 7.4, 7, 6.6)
-_BLOCKS_AT_ONCE = 4096  # 512 KiB of weights: many passes over them stay in the cache
+# 512 KiB of weights, so that the many passes over them stay in the cache.
+_BLOCKS_AT_ONCE = 4096
 
 
 def unpack_q4_0(blocks: Blocks) -> Floats:

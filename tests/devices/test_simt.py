@@ -16,8 +16,16 @@ from sovereign_lab.errors import LabError
 ORDERS: list[str | int] = ["forward", "reverse", 2, 12345]
 
 
-def run(device: Device, body: str, n: int = 32, grid: int = 1, out: np.ndarray | None = None, shared: int = 0,
-        before: str = "", cooperative: bool = False) -> np.ndarray:
+def run(
+    device: Device,
+    body: str,
+    n: int = 32,
+    grid: int = 1,
+    out: np.ndarray | None = None,
+    shared: int = 0,
+    before: str = "",
+    cooperative: bool = False,
+) -> np.ndarray:
     """Run a kernel with the one parameter `int* out`, `n` threads a block; `out` is poisoned with -7."""
     source = f'{before}\nextern "C" __global__ void kernel(int* out) {{\n{body}\n}}\n'
     array = device.array(np.full(n * grid, -7, np.int32) if out is None else out)
@@ -36,7 +44,9 @@ SHUFFLES = {
 
 
 @pytest.mark.parametrize(("call", "width"), list(itertools.product(SHUFFLES, [32, 16, 8])))
-def test_shuffle_reads_the_lane_that_cuda_defines(any_device: Device, call: str, width: int) -> None:
+def test_shuffle_reads_the_lane_that_cuda_defines(
+    any_device: Device, call: str, width: int
+) -> None:
     code = call.removesuffix(")").replace("m,", "0xffffffffu,").replace("v,", "v,") + f", {width})"
     got = run(any_device, f"int v = 100 + threadIdx.x % 32; out[threadIdx.x] = {code};", n=96)
     lanes = [100 + SHUFFLES[call](t % 32, width) for t in range(96)]
@@ -48,7 +58,8 @@ def test_ballots_and_block_votes(any_device: Device) -> None:
         any_device,
         """int t = threadIdx.x; unsigned odd = __ballot_sync(0xffffffffu, t & 1);
            int any = __any_sync(0xffffffffu, t == 33), all = __all_sync(0xffffffffu, t >= 32);
-           int count = __syncthreads_count(t % 3 == 0), some = __syncthreads_or(t == 63), every = __syncthreads_and(t < 64);
+           int count = __syncthreads_count(t % 3 == 0), some = __syncthreads_or(t == 63);
+           int every = __syncthreads_and(t < 64);
            out[t] = (odd == 0xaaaaaaaau) + 2 * any + 4 * all + 8 * (count == 22) + 16 * some + 32 * every;""",
         n=64,
     )
@@ -84,7 +95,10 @@ def test_many_masks_one_after_the_other(order: str | int) -> None:
            }
            out[lane] = sum;""",
     )
-    expected = [sum((cut - 1 if lane < cut else 31) * 64 + cut for cut in range(1, 32)) for lane in range(32)]
+    expected = [
+        sum((cut - 1 if lane < cut else 31) * 64 + cut for cut in range(1, 32))
+        for lane in range(32)
+    ]
     assert got.tolist() == expected
 
 
@@ -104,17 +118,21 @@ def test_barriers_and_shared_memory_at_every_size_and_order(order: str | int, th
 
 
 def test_threads_that_left_are_not_waited_for_at_a_barrier(any_device: Device) -> None:
-    got = run(any_device, "if (threadIdx.x >= 40) return; __syncthreads(); out[threadIdx.x] = 1;", n=64)
+    got = run(
+        any_device, "if (threadIdx.x >= 40) return; __syncthreads(); out[threadIdx.x] = 1;", n=64
+    )
     assert got.tolist() == [1] * 40 + [-7] * 24
 
 
 def test_shared_memory_starts_poisoned(simt: SimtDevice) -> None:
-    body = "__shared__ int s[64]; extern __shared__ int d[]; out[blockIdx.x * 32 + threadIdx.x] = s[threadIdx.x] & d[threadIdx.x]; s[threadIdx.x] = d[threadIdx.x] = 5;"
+    body = """__shared__ int s[64]; extern __shared__ int d[]; int t = threadIdx.x;
+              out[blockIdx.x * 32 + t] = s[t] & d[t]; s[t] = d[t] = 5;"""
     assert run(simt, body, grid=64, shared=128).tolist() == [-1] * 2048
 
 
 def test_dynamic_shared_memory(any_device: Device) -> None:
-    body = "extern __shared__ int s[]; s[threadIdx.x] = threadIdx.x; __syncthreads(); out[threadIdx.x] = s[31 - threadIdx.x];"
+    body = """extern __shared__ int s[]; int t = threadIdx.x;
+              s[t] = t; __syncthreads(); out[t] = s[31 - t];"""
     assert run(any_device, body, shared=128).tolist() == list(range(31, -1, -1))
 
 
@@ -132,7 +150,10 @@ def test_atomics_from_all_workers(any_device: Device) -> None:
     source = """extern "C" __global__ void kernel(int* i, float* f, unsigned* u) {
       atomicAdd(i, 1); atomicAdd(f, 0.5f); atomicMax(i + 1, (int)blockIdx.x); atomicMin(i + 2, (int)blockIdx.x);
       atomicOr(u, 1u << (threadIdx.x % 32)); atomicCAS(i + 3, -1, 9); }"""
-    i, f, u = (any_device.array(np.array(v, t)) for v, t in (([0, 0, 99, -1], np.int32), ([0], np.float32), ([0], np.uint32)))
+    i, f, u = (
+        any_device.array(np.array(v, t))
+        for v, t in (([0, 0, 99, -1], np.int32), ([0], np.float32), ([0], np.uint32))
+    )
     any_device.launch(any_device.compile(source), 500, 64, [i, f, u])
     assert any_device.to_host(i).tolist() == [32000, 499, 0, 9]
     assert any_device.to_host(f)[0] == 16000 and any_device.to_host(u)[0] == 0xFFFFFFFF
@@ -142,7 +163,9 @@ def test_device_variables_are_one_for_the_whole_grid(any_device: Device) -> None
     before = "__device__ int count;"
     run(any_device, "if (threadIdx.x == 0) atomicAdd(&count, 1);", grid=200, before=before)
     assert has_device_variable("__device__ int count;\n__device__ float t[4] = {1};")
-    assert not has_device_variable("__device__ float f(float x) { return x; }\n__device__ __forceinline__ int g();")
+    assert not has_device_variable(
+        "__device__ float f(float x) { return x; }\n__device__ __forceinline__ int g();"
+    )
 
 
 def test_grid_sync_keeps_blocks_and_their_shared_memory(any_device: Device) -> None:
@@ -169,12 +192,15 @@ def test_grid_sync_keeps_blocks_and_their_shared_memory(any_device: Device) -> N
 def test_every_half_and_rounding_of_floats(any_device: Device) -> None:
     source = """#include <cuda_fp16.h>
     extern "C" __global__ void kernel(const half* h, float* f, const float* g, half* r, int n) {
-      int i = blockIdx.x * blockDim.x + threadIdx.x; if (i < n) { f[i] = __half2float(h[i]); r[i] = __float2half(g[i]); } }"""
+      int i = blockIdx.x * blockDim.x + threadIdx.x;
+      if (i < n) { f[i] = __half2float(h[i]); r[i] = __float2half(g[i]); } }"""
     n = 65536
     halves = np.arange(n, dtype=np.uint16).view(np.float16)
     rng = np.random.default_rng()
     floats = rng.integers(0, 2**32, n, dtype=np.uint32).view(np.float32)
-    floats[: n // 2] = (rng.standard_normal(n // 2) * 10.0 ** rng.integers(-9, 6, n // 2)).astype(np.float32)
+    floats[: n // 2] = (rng.standard_normal(n // 2) * 10.0 ** rng.integers(-9, 6, n // 2)).astype(
+        np.float32
+    )
     h, g = any_device.array(halves), any_device.array(floats)
     f, r = any_device.empty(n, np.float32), any_device.empty(n, np.float16)
     any_device.launch(any_device.compile(source), n // 256, 256, [h, f, g, r, n])
@@ -191,7 +217,10 @@ def test_full_mask_in_half_a_warp_is_a_deadlock_with_names(simt: SimtDevice) -> 
         run(simt, "if (threadIdx.x < 16)\nout[threadIdx.x] = __shfl_down_sync(0xffffffffu, 1, 8);")
     text = str(caught.value)
     assert "kernel <<<(1, 1, 1), (32, 1, 1)>>>" in text and "deadlock in block (0,0,0)" in text
-    assert "warp 0, lanes 0-15 wait in __shfl_down_sync at kernel.cu:4 for the lanes of mask 0xffffffff" in text
+    assert (
+        "warp 0, lanes 0-15 wait in __shfl_down_sync at kernel.cu:4 for the lanes of mask 0xffffffff"
+        in text
+    )
     assert "warp 0, lanes 16-31 have exited" in text
 
 
@@ -199,13 +228,20 @@ def test_barrier_in_one_branch_and_shuffle_in_the_other(simt: SimtDevice) -> Non
     body = "if (threadIdx.x % 2)\n__syncthreads();\nelse\n__syncwarp();"
     with pytest.raises(LabError) as caught:
         run(simt, body, n=40)
-    assert "lanes 1,3,5,7,9,11,13,15,17,19,21,23,25,27,29,31 wait in __syncthreads at kernel.cu:4" in str(caught.value)
-    assert "lanes 0,2,4,6,8,10,12,14,16,18,20,22,24,26,28,30 wait in __syncwarp at kernel.cu:6" in str(caught.value)
+    assert (
+        "lanes 1,3,5,7,9,11,13,15,17,19,21,23,25,27,29,31 wait in __syncthreads at kernel.cu:4"
+        in str(caught.value)
+    )
+    assert (
+        "lanes 0,2,4,6,8,10,12,14,16,18,20,22,24,26,28,30 wait in __syncwarp at kernel.cu:6"
+        in str(caught.value)
+    )
     assert "warp 1, lanes 0,2,4,6" in str(caught.value)
 
 
 def test_shuffle_in_two_branches(simt: SimtDevice) -> None:
-    body = "if (threadIdx.x < 16)\nout[0] = __shfl_sync(0xffffffffu, 1, 0);\nelse\nout[1] = __shfl_sync(0xffffffffu, 1, 0);"
+    exchange = "out[0] = __shfl_sync(0xffffffffu, 1, 0);"
+    body = f"if (threadIdx.x < 16)\n{exchange}\nelse\n{exchange}"
     with pytest.raises(LabError, match=r"__shfl_sync at kernel.cu:6 meets __shfl_sync at line 4"):
         run(simt, body)
 
@@ -231,18 +267,30 @@ def test_deadlock_in_one_of_many_blocks_is_found_on_any_worker(simt: SimtDevice)
     ],
 )
 def test_misaligned_access_is_told(simt: SimtDevice, body: str, type_name: str, line: int) -> None:
-    with pytest.raises(LabError, match=rf"kernel.cu:{line} accesses '(const )?(struct )?{type_name}' at address .* a GPU faults"):
+    with pytest.raises(
+        LabError,
+        match=rf"kernel.cu:{line} accesses '(const )?(struct )?{type_name}' at address .* a GPU faults",
+    ):
         run(simt, body)
 
 
 def test_aligned_vector_access_is_fine(any_device: Device) -> None:
-    got = run(any_device, "((int4*)out)[threadIdx.x] = make_int4(1, 2, 3, threadIdx.x);", n=8, out=np.zeros(32, np.int32))
+    got = run(
+        any_device,
+        "((int4*)out)[threadIdx.x] = make_int4(1, 2, 3, threadIdx.x);",
+        n=8,
+        out=np.zeros(32, np.int32),
+    )
     assert got.tolist() == [v for t in range(8) for v in (1, 2, 3, t)]
 
 
 def test_only_sources_that_could_misalign_are_checked() -> None:
     assert not may_misalign("float f(const float* x) { return x[0] * 2; } // *(float4*)x")
-    assert may_misalign("*(const int *)p") and may_misalign("float4* v") and may_misalign("reinterpret_cast<int*>(p)")
+    assert (
+        may_misalign("*(const int *)p")
+        and may_misalign("float4* v")
+        and may_misalign("reinterpret_cast<int*>(p)")
+    )
 
 
 def test_kernel_that_does_not_compile_names_its_own_line(simt: SimtDevice) -> None:
@@ -253,12 +301,19 @@ def test_kernel_that_does_not_compile_names_its_own_line(simt: SimtDevice) -> No
 
 def test_locals_too_large_for_a_thread(simt: SimtDevice) -> None:
     with pytest.raises(LabError, match="local variables take"):
-        run(simt, "volatile int a[9000]; for (int i = 0; i < 9000; i++) a[i] = i; out[0] = a[out[1] & 255];")
+        run(
+            simt,
+            "volatile int a[9000]; for (int i = 0; i < 9000; i++) a[i] = i; out[0] = a[out[1] & 255];",
+        )
 
 
 def test_grid_sync_without_a_cooperative_launch(simt: SimtDevice) -> None:
     with pytest.raises(LabError, match="not cooperative"):
-        run(simt, "cooperative_groups::this_grid().sync();", before="#include <cooperative_groups.h>")
+        run(
+            simt,
+            "cooperative_groups::this_grid().sync();",
+            before="#include <cooperative_groups.h>",
+        )
 
 
 def test_cooperative_grid_too_large(simt: SimtDevice) -> None:
@@ -281,7 +336,9 @@ def test_lane_order_shows_what_relies_on_it() -> None:
 
 def test_recording_replays_in_order_with_its_arguments(any_device: Device) -> None:
     double = any_device.compile('extern "C" __global__ void twice(int* x) { x[threadIdx.x] *= 2; }')
-    plus = any_device.compile('extern "C" __global__ void plus(int* x, int n) { x[threadIdx.x] += n; }')
+    plus = any_device.compile(
+        'extern "C" __global__ void plus(int* x, int n) { x[threadIdx.x] += n; }'
+    )
     x = any_device.array(np.arange(4, dtype=np.int32))
     with any_device.capture() as capture:
         any_device.launch(double, 1, 4, [x])
@@ -303,7 +360,9 @@ def test_threads_may_share_a_device(simt: SimtDevice) -> None:
 
     def work(value: int) -> None:
         for _ in range(20):
-            results.append(run(simt, f"out[threadIdx.x + 32 * blockIdx.x] = {value};", grid=20).tolist())
+            results.append(
+                run(simt, f"out[threadIdx.x + 32 * blockIdx.x] = {value};", grid=20).tolist()
+            )
             assert results[-1] == [value] * 640
 
     threads = [threading.Thread(target=work, args=(v,)) for v in (1, 2, 3)]
@@ -349,7 +408,9 @@ def test_no_compiler_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
         builder.find_compiler.cache_clear()
 
 
-def test_full_disk_in_the_cache_is_one_sentence(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, simt: SimtDevice) -> None:
+def test_full_disk_in_the_cache_is_one_sentence(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, simt: SimtDevice
+) -> None:
     blocked = tmp_path / "file"
     blocked.write_text("not a folder")
     monkeypatch.setenv("XDG_CACHE_HOME", str(blocked))

@@ -8,8 +8,12 @@ from sovereign_lab.devices.signature import parse_signature
 from sovereign_lab.kernels.cases import cases
 from sovereign_lab.kernels.registry import OPS, Op, Variant
 
-VARIANTS = [pytest.param(op, v, id=f"{op.name}-{v.name}") for op in OPS.values() for v in op.variants.values()]
-KV_TYPES = {"half": np.float16, "float": np.float32}
+VARIANTS = [
+    pytest.param(op, v, id=f"{op.name}-{v.name}")
+    for op in OPS.values()
+    for v in op.variants.values()
+]
+KV_TYPES: dict[str, type] = {"half": np.float16, "float": np.float32}
 
 
 def kv_types(op: Op) -> dict[str, type]:
@@ -19,31 +23,46 @@ def kv_types(op: Op) -> dict[str, type]:
 def error(got: np.ndarray, expected: np.ndarray) -> float:
     """||got - expected|| / ||expected|| where the expected value is a number; NaN must stay NaN."""
     got, expected = got.astype(np.float64).ravel(), expected.astype(np.float64).ravel()
-    assert np.array_equal(np.isnan(got), np.isnan(expected)), "written where it must not, or not written"
+    assert np.array_equal(np.isnan(got), np.isnan(expected)), (
+        "written where it must not, or not written"
+    )
     got, expected = np.nan_to_num(got), np.nan_to_num(expected)
-    return float(np.linalg.norm(got - expected) / max(np.linalg.norm(expected), 1e-30))
+    return float(np.linalg.norm(got - expected) / max(float(np.linalg.norm(expected)), 1e-30))
 
 
 @pytest.mark.parametrize(("op", "variant"), VARIANTS)
 def test_variant_equals_reference(any_device: Device, op: Op, variant: Variant) -> None:
     rng = np.random.default_rng()
     for kv_name, kv in kv_types(op).items():
-        kernel = any_device.compile(variant.file, {"KV": kv_name})
+        kernel = any_device.compile(variant.path, {"KV": kv_name})
         for case in cases(op, rng, kv):
             expected = op.reference(case)
-            arrays = {k: any_device.array(v) if isinstance(v, np.ndarray) else v for k, v in case.items()}
-            any_device.launch(kernel, op.grid(variant, case), variant.threads, list(arrays.values()), variant.shared_bytes(case))
+            arrays = {
+                k: any_device.array(v) if isinstance(v, np.ndarray) else v for k, v in case.items()
+            }
+            any_device.launch(
+                kernel,
+                op.grid(variant, case),
+                variant.threads,
+                list(arrays.values()),
+                variant.shared_bytes(case),
+            )
             for name, array in arrays.items():
                 if not isinstance(case[name], np.ndarray) or name == "scores":
                     continue
                 got = any_device.to_host(array)
                 if name not in op.outputs:
-                    assert np.array_equal(got, case[name], equal_nan=True), f"{name} is an input and was changed"
+                    assert np.array_equal(got, case[name], equal_nan=True), (
+                        f"{name} is an input and was changed"
+                    )
                 elif case[name].dtype.kind == "i":
                     assert np.array_equal(got, expected[name]), name
                 else:
                     tolerance = 2e-3 if got.dtype == np.float16 else 2e-5
-                    assert error(got, expected[name].astype(got.dtype)) < tolerance, (name, {k: v for k, v in case.items() if np.isscalar(v)})
+                    assert error(got, expected[name].astype(got.dtype)) < tolerance, (
+                        name,
+                        {k: v for k, v in case.items() if np.isscalar(v)},
+                    )
 
 
 @pytest.mark.parametrize("op", OPS.values(), ids=lambda op: op.name)

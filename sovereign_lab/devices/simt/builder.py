@@ -22,13 +22,34 @@ from sovereign_lab.models.cache import cache_dir, whole_or_nothing
 SHIM = Path(__file__).parent / "shim"
 
 # -ffp-contract=off and no fast-math: the same numbers on every CPU, so that notebooks can compare text.
-FLAGS = (
-    "-std=c++17 -O2 -fPIC -shared -pthread -fvisibility=hidden -ffp-contract=off -fno-strict-aliasing "
-    "-fno-exceptions -fno-rtti -fno-math-errno -fno-trapping-math -fno-stack-protector -fomit-frame-pointer "
-    "-fno-asynchronous-unwind-tables"
-).split()
+FLAGS = [
+    "-std=c++17",
+    "-O2",
+    "-fPIC",
+    "-pthread",
+    "-fvisibility=hidden",
+    "-ffp-contract=off",
+    "-fno-strict-aliasing",
+    "-fno-exceptions",
+    "-fno-rtti",
+    "-fno-math-errno",
+    "-fno-trapping-math",
+    "-fno-stack-protector",
+    "-fomit-frame-pointer",
+    "-fno-asynchronous-unwind-tables",
+]
+LINK_FLAGS: tuple[str, ...] = ("-shared", "-pthread", "-lm")
+# Each access of the source is one call: nothing vectorised, merged over iterations, or reordered much.
+TRACE_FLAGS: tuple[str, ...] = (
+    "-DSIMT_TRACED",
+    "-O1",
+    "-g1",
+    "-gdwarf-4",
+    "-fno-optimize-sibling-calls",
+    "-fsanitize=thread",
+)
 # The fiber switch pushes below the stack pointer, and jumps to places that are no function's start.
-X86_FLAGS = ("-mno-red-zone", "-fcf-protection=none")
+X86_FLAGS: tuple[str, ...] = ("-mno-red-zone", "-fcf-protection=none")
 # A fiber's stack has 32 KiB; a kernel whose locals take half of it would spill on a GPU as well.
 MAX_FRAME_BYTES = 16384
 
@@ -44,7 +65,10 @@ class Compiler:
     @property
     def flags(self) -> tuple[str, ...]:
         """Flags for every build with this compiler on this machine."""
-        flags = [*FLAGS, "-march=native" if platform.machine() in ("x86_64", "AMD64") else "-mcpu=native"]
+        flags = [
+            *FLAGS,
+            "-march=native" if platform.machine() in ("x86_64", "AMD64") else "-mcpu=native",
+        ]
         if platform.machine() in ("x86_64", "AMD64"):
             flags += X86_FLAGS
         if self.family == "gcc":
@@ -52,6 +76,14 @@ class Compiler:
         if self.family == "zig":
             flags += ["-fno-sanitize=undefined"]
         return tuple(flags)
+
+    @property
+    def trace_flags(self) -> tuple[str, ...]:
+        """Flags that make a kernel record its accesses (shim/trace.h)."""
+        if self.family == "gcc":
+            return (*TRACE_FLAGS, "-fno-tree-vectorize", "-Wno-tsan")
+        keep = ("-mllvm", "-tsan-instrument-read-before-write=1")
+        return (*TRACE_FLAGS, "-fno-vectorize", "-fno-slp-vectorize", "-fno-unroll-loops", *keep)
 
 
 @cache
@@ -102,7 +134,10 @@ def may_misalign(text: str) -> bool:
     """
     code = without_comments(text)
     return bool(
-        re.search(r"reinterpret_cast|\(\s*(const\s+)?[\w:]+(\s+\w+)?\s*\*\s*(const\s*)?\)|\b\w+[a-z](2|4)\s*\*|\bhalf2\b", code)
+        re.search(
+            r"reinterpret_cast|\(\s*(const\s+)?[\w:]+(\s+\w+)?\s*\*\s*(const\s*)?\)|\b\w+[a-z](2|4)\s*\*|\bhalf2\b",
+            code,
+        )
     )
 
 
@@ -111,15 +146,24 @@ def has_device_variable(text: str) -> bool:
     return bool(re.search(r"\b__device__\b[^;({]*[;=\[]", without_comments(text)))
 
 
-def build_kernel(text: str, name: str, defines: Mapping[str, str]) -> Path:
-    """The shared library of a kernel, from the cache or compiled now.
+def build_kernel(text: str, name: str, defines: Mapping[str, str], traced: bool = False) -> Path:
+    """The shared library of a kernel, from the cache or compiled now; `traced`: one that records its accesses.
 
     Raises LabError with the compiler's own words, its lines counted in the given source.
     """
     compiler = find_compiler()
-    flags = [*compiler.flags, f"-I{SHIM}", f"-I{INCLUDE}", *(f"-D{k}={v}" for k, v in sorted(defines.items()))]
-    flags.append(f"-Werror=frame-larger-than={MAX_FRAME_BYTES}" if compiler.family == "gcc" else "-w")
-    if may_misalign(text):
+    flags = [
+        *compiler.flags,
+        f"-I{SHIM}",
+        f"-I{INCLUDE}",
+        *(f"-D{k}={v}" for k, v in sorted(defines.items())),
+    ]
+    flags.append(
+        f"-Werror=frame-larger-than={MAX_FRAME_BYTES}" if compiler.family == "gcc" else "-w"
+    )
+    if traced:
+        flags += compiler.trace_flags
+    elif may_misalign(text):
         flags.append("-fsanitize=alignment")
     return _build(compiler, entry_source(text, name), flags, Path(name).stem)
 
@@ -131,18 +175,24 @@ def build_pool() -> Path:
 
 
 def _build(compiler: Compiler, code: str, flags: list[str], stem: str) -> Path:
-    digest = hashlib.sha256("\0".join([*compiler.command, compiler.version, _cpu(), _headers(), code]).encode())
+    digest = hashlib.sha256(
+        "\0".join([*compiler.command, compiler.version, _cpu(), _headers(), code]).encode()
+    )
     digest.update("\0".join(f for f in flags if not f.startswith("-I")).encode())
     library = cache_dir() / "simt" / f"{stem}-{digest.hexdigest()[:20]}.so"
     if library.exists():
         return library
     with whole_or_nothing(library) as part, tempfile.TemporaryDirectory() as folder:
-        source = Path(folder) / f"{stem}.cpp"
+        source, compiled = Path(folder) / f"{stem}.cpp", Path(folder) / f"{stem}.o"
         source.write_text(code)
-        command = [*compiler.command, *flags, str(source), "-o", str(part), "-lm"]
-        done = subprocess.run(command, capture_output=True, text=True)
-        if done.returncode:
-            raise LabError(_explain(done.stderr, stem))
+        # Linked apart from compiling: the sanitisers' flags instrument, and their runtimes stay out.
+        for command in (
+            [*compiler.command, *flags, "-c", str(source), "-o", str(compiled)],
+            [*compiler.command, *LINK_FLAGS, str(compiled), "-o", str(part)],
+        ):
+            done = subprocess.run(command, capture_output=True, text=True)
+            if done.returncode:
+                raise LabError(_explain(done.stderr, stem))
     return library
 
 
@@ -169,6 +219,8 @@ def _cpu() -> str:
     # -march=native: a cache on a shared home must not serve a build to an older CPU.
     try:
         text = Path("/proc/cpuinfo").read_text()
-        return platform.machine() + "".join(re.findall(r"^(?:flags|Features)\s*:.*$", text, flags=re.M)[:1])
+        return platform.machine() + "".join(
+            re.findall(r"^(?:flags|Features)\s*:.*$", text, flags=re.M)[:1]
+        )
     except OSError:
         return platform.machine() + platform.processor()

@@ -45,9 +45,10 @@ class _Step(ctypes.Structure):  # as in pool.cpp
 
 
 @dataclass(frozen=True)
-class _Loaded:
+class Loaded:
     """A kernel's library, one copy a worker: `run` is the array of their entry points."""
 
+    path: Path
     libraries: tuple[ctypes.CDLL, ...]
     run: ctypes.Array
     one_worker: bool
@@ -92,18 +93,26 @@ class SimtDevice(Device):
     """Runs kernels on `workers` OS threads (all cores by default).
 
     `lane_order`: "forward", "reverse" or a seed of 2 or more: the order in which the lanes of a warp get to
-    run. A kernel whose result changes with it relies on an order that CUDA does not promise.
+    run. A kernel whose result changes with it relies on an order that CUDA does not promise. `traced`: kernels
+    record their accesses (measure/memory_trace.py reads them), several times slower.
     """
 
     array_type = np.ndarray
 
-    def __init__(self, workers: int | None = None, lane_order: str | int = "forward") -> None:
-        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    def __init__(
+        self, workers: int | None = None, lane_order: str | int = "forward", traced: bool = False
+    ) -> None:
+        cores = (
+            len(os.sched_getaffinity(0))
+            if hasattr(os, "sched_getaffinity")
+            else os.cpu_count() or 1
+        )
         self.workers = workers or cores
         self.lane_order = lane_order
+        self._traced = traced
         self._lock = threading.Lock()
         self._recording: list[_Prepared] | None = None
-        self._loaded: dict[Path, _Loaded] = {}
+        self._loaded: dict[Path, Loaded] = {}
         self._start_pool()
         self.properties = Properties(
             name=f"SIMT device on {self.workers} CPU core{'s' if self.workers > 1 else ''}",
@@ -125,7 +134,9 @@ class SimtDevice(Device):
     def lane_order(self, value: str | int) -> None:
         if isinstance(value, str):
             if value not in LANE_ORDERS:
-                raise LabError(f"lane_order is 'forward', 'reverse' or a seed of 2 or more; got {value!r}.")
+                raise LabError(
+                    f"lane_order is 'forward', 'reverse' or a seed of 2 or more; got {value!r}."
+                )
         elif value < 2:
             raise LabError(f"A lane-order seed is 2 or more; got {value}.")
         self._lane_order = value
@@ -171,9 +182,9 @@ class SimtDevice(Device):
     def timer(self) -> SimtTimer:
         return SimtTimer()
 
-    def _compile(self, sources: Sequence[Source], step: Callable[[str], None]) -> list[_Loaded]:
+    def _compile(self, sources: Sequence[Source], step: Callable[[str], None]) -> list[Loaded]:
         def one(source: Source) -> Path:
-            library = build_kernel(source.text, source.name, source.defines)
+            library = build_kernel(source.text, source.name, source.defines, self._traced)
             step(source.name)
             return library
 
@@ -181,7 +192,7 @@ class SimtDevice(Device):
             paths = list(pool.map(one, sources))
         return [self._load(path, source.text) for path, source in zip(paths, sources, strict=True)]
 
-    def _load(self, path: Path, text: str) -> _Loaded:
+    def _load(self, path: Path, text: str) -> Loaded:
         # The loader gives the same copy for the same file, so every worker gets a file of its own; it can be
         # deleted once loaded.
         if path not in self._loaded:
@@ -191,23 +202,42 @@ class SimtDevice(Device):
                     copy = Path(folder) / f"{path.stem}.{worker}.so"
                     shutil.copyfile(path, copy)
                     libraries.append(ctypes.CDLL(str(copy)))
-            run = (ctypes.c_void_p * self.workers)(*(ctypes.cast(lib.simt_run, ctypes.c_void_p) for lib in libraries))
+            run = (ctypes.c_void_p * self.workers)(
+                *(ctypes.cast(lib.simt_run, ctypes.c_void_p) for lib in libraries)
+            )
             libraries[0].simt_static_shared_bytes.restype = ctypes.c_uint64
             shared = libraries[0].simt_static_shared_bytes()
-            self._loaded[path] = _Loaded(tuple(libraries), run, has_device_variable(text), shared)
+            self._loaded[path] = Loaded(
+                path, tuple(libraries), run, has_device_variable(text), shared
+            )
         return self._loaded[path]
 
-    def _launch(self, kernel: Kernel, grid: tuple[int, int, int], block: tuple[int, int, int], args: list[Any],
-                shared_bytes: int, cooperative: bool, stream: Any) -> None:
+    def _launch(
+        self,
+        kernel: Kernel,
+        grid: tuple[int, int, int],
+        block: tuple[int, int, int],
+        args: list[Any],
+        shared_bytes: int,
+        cooperative: bool,
+        stream: Any,
+    ) -> None:
         prepared = self._prepare(kernel, grid, block, args, shared_bytes, cooperative)
         if self._recording is not None:
             self._recording.append(prepared)
         else:
             self._run((_Step * 1)(prepared.step), [prepared])
 
-    def _prepare(self, kernel: Kernel, grid: tuple[int, int, int], block: tuple[int, int, int], args: list[Any],
-                 shared_bytes: int, cooperative: bool) -> _Prepared:
-        loaded: _Loaded = kernel.handle
+    def _prepare(
+        self,
+        kernel: Kernel,
+        grid: tuple[int, int, int],
+        block: tuple[int, int, int],
+        args: list[Any],
+        shared_bytes: int,
+        cooperative: bool,
+    ) -> _Prepared:
+        loaded: Loaded = kernel.handle
         shape = f"<<<{grid}, {block}>>>"
         total = int(np.prod(grid, dtype=np.int64)) * int(np.prod(block))
         if cooperative and total > MAX_COOPERATIVE_THREADS:
@@ -224,16 +254,28 @@ class SimtDevice(Device):
         for parameter, value in zip(kernel.signature.parameters, args, strict=True):
             if parameter.pointer:
                 if value.ctypes.data % value.dtype.itemsize:
-                    raise LabError(f"Kernel {kernel.name}, parameter `{parameter}`: the array is not aligned to its elements.")
+                    raise LabError(
+                        f"Kernel {kernel.name}, parameter `{parameter}`: the array is not aligned to its elements."
+                    )
                 cells.append(ctypes.c_void_p(value.ctypes.data))
             else:
                 cells.append(np.array(value))  # a zero-dimensional array owns the scalar's storage
-        addresses = [ctypes.addressof(c) if isinstance(c, ctypes.c_void_p) else c.ctypes.data for c in cells]
+        addresses = [
+            ctypes.addressof(c) if isinstance(c, ctypes.c_void_p) else c.ctypes.data for c in cells
+        ]
         pointers = (ctypes.c_void_p * max(1, len(cells)))(*addresses)
-        order = LANE_ORDERS[self._lane_order] if isinstance(self._lane_order, str) else self._lane_order
+        order = (
+            LANE_ORDERS[self._lane_order] if isinstance(self._lane_order, str) else self._lane_order
+        )
         step = _Step(
-            ctypes.addressof(loaded.run), ctypes.addressof(pointers), _Dim(*grid), _Dim(*block), shared_bytes, order,
-            int(cooperative or loaded.one_worker), int(cooperative),
+            ctypes.addressof(loaded.run),
+            ctypes.addressof(pointers),
+            _Dim(*grid),
+            _Dim(*block),
+            shared_bytes,
+            order,
+            int(cooperative or loaded.one_worker),
+            int(cooperative),
         )
         return _Prepared(step, f"{kernel.name} {shape}", (loaded, pointers, cells, args))
 
@@ -241,12 +283,18 @@ class SimtDevice(Device):
         if self._pid != os.getpid():
             self._start_pool()  # threads do not survive a fork
         if not self._pool:
-            raise LabError("This SIMT device has been closed; open another with open_device('simt').")
+            raise LabError(
+                "This SIMT device has been closed; open another with open_device('simt')."
+            )
         error = ctypes.create_string_buffer(ERROR_BYTES)
         with self._lock:
-            failed = self._pool_library.pool_run(self._pool, steps, len(launches), error, ERROR_BYTES)
+            failed = self._pool_library.pool_run(
+                self._pool, steps, len(launches), error, ERROR_BYTES
+            )
         if failed >= 0:
-            raise LabError(f"Kernel {launches[failed].description}: {error.value.decode(errors='replace')}")
+            raise LabError(
+                f"Kernel {launches[failed].description}: {error.value.decode(errors='replace')}"
+            )
 
     def _begin_capture(self) -> None:
         if self._recording is not None:

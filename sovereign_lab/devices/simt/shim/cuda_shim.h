@@ -9,6 +9,9 @@
 #include <utility>
 
 #include "runtime.h"
+#if defined(SIMT_TRACED)
+#include "trace.h"
+#endif
 
 #define SOVEREIGN_SIMT 1      // for the few helpers that need another body here (inline PTX)
 
@@ -29,12 +32,27 @@
 #endif
 
 // ---- vector types: the alignment is the one a GPU insists on ----
-#define SIMT_VECTOR(T, name, align2, align4)                                                          \
-  struct __align__(align2) name##2 { T x, y; };                                                       \
-  struct name##3 { T x, y, z; };                                                                      \
-  struct __align__(align4) name##4 { T x, y, z, w; };                                                 \
-  inline name##2 make_##name##2(T x, T y) { return {x, y}; }                                          \
-  inline name##3 make_##name##3(T x, T y, T z) { return {x, y, z}; }                                  \
+// Copied as a whole: the compiler would copy a plain struct member by member, and the traced build would count four
+// requests where a GPU makes one.
+#define SIMT_COPIED_WHOLE(name, T, bytes)                                     \
+  name() = default;                                                           \
+  name(const name& o) : whole(o.whole) {}                                     \
+  name& operator=(const name& o) { whole = o.whole; return *this; }           \
+  typedef T Whole __attribute__((vector_size(bytes)));
+#define SIMT_VECTOR(T, name, align2, align4)                                  \
+  struct __align__(align2) name##2 {                                          \
+    SIMT_COPIED_WHOLE(name##2, T, 2 * sizeof(T))                              \
+    name##2(T x, T y) : x(x), y(y) {}                                         \
+    union { struct { T x, y; }; Whole whole; };                               \
+  };                                                                          \
+  struct name##3 { T x, y, z; };                                              \
+  struct __align__(align4) name##4 {                                          \
+    SIMT_COPIED_WHOLE(name##4, T, 4 * sizeof(T))                              \
+    name##4(T x, T y, T z, T w) : x(x), y(y), z(z), w(w) {}                   \
+    union { struct { T x, y, z, w; }; Whole whole; };                         \
+  };                                                                          \
+  inline name##2 make_##name##2(T x, T y) { return {x, y}; }                  \
+  inline name##3 make_##name##3(T x, T y, T z) { return {x, y, z}; }          \
   inline name##4 make_##name##4(T x, T y, T z, T w) { return {x, y, z, w}; }
 SIMT_VECTOR(signed char, char, 2, 4)
 SIMT_VECTOR(unsigned char, uchar, 2, 4)
@@ -43,8 +61,9 @@ SIMT_VECTOR(unsigned short, ushort, 4, 8)
 SIMT_VECTOR(int, int, 8, 16)
 SIMT_VECTOR(unsigned, uint, 8, 16)
 SIMT_VECTOR(float, float, 8, 16)
+SIMT_VECTOR(double, double, 16, 16)
 #undef SIMT_VECTOR
-struct __align__(16) double2 { double x, y; };
+#undef SIMT_COPIED_WHOLE
 
 // ---- half: stored in 16 bits, computed in float, rounded to nearest even ----
 struct __half {
@@ -90,7 +109,13 @@ struct __half {
 #endif
 };
 typedef __half half;
-struct __align__(4) __half2 { __half x, y; };
+struct __align__(4) __half2 {
+  __half2() = default;
+  __half2(const __half2& o) : whole(o.whole) {}
+  __half2& operator=(const __half2& o) { whole = o.whole; return *this; }
+  __half2(__half x, __half y) : x(x), y(y) {}
+  union { struct { __half x, y; }; uint32_t whole; };
+};
 typedef __half2 half2;
 
 inline float __half2float(__half h) { return (float)h; }

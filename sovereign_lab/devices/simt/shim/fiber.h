@@ -27,6 +27,7 @@ struct alignas(64) Fiber {
   Block* block;
   dim thread;               // threadIdx
   bool exited;
+  uint32_t epoch;           // traced builds: how many meetings and barriers it has been through
   int barrier_line;         // the barrier it came to last, for the report of a deadlock
   const char* barrier_file;
   const char* barrier_name;

@@ -109,6 +109,12 @@ __attribute__((noinline, cold)) inline void say_place() {
       block().index.z, f->thread.x, f->thread.y, f->thread.z, f->lane, f->warp->index);
 }
 
+#if defined(SIMT_TRACED)
+#define SIMT_NEW_EPOCH() (current->epoch++)
+#else
+#define SIMT_NEW_EPOCH() ((void)0)
+#endif
+
 // ---- waiting ----
 
 // Go to `next` at once, without asking whether it can run: nearly always it can. One that is resumed too early
@@ -160,6 +166,7 @@ struct Met { Meeting& meeting; uint32_t set; };
 template <bool kVote>
 inline __attribute__((always_inline)) Met meet(uint32_t mask, uint64_t bits, const char* name, const char* file,
                                                int line) {
+  SIMT_NEW_EPOCH();
   Fiber* self = current;
   Warp& warp = *self->warp;
   Meeting& m = mask == kFull ? warp.full : partial_meeting(warp, mask);
@@ -205,6 +212,7 @@ inline __attribute__((always_inline)) void wait_at_barrier(const uint32_t* word,
 
 // Returns how many threads of the block came with `vote` true. Threads that have exited are not waited for.
 inline __attribute__((always_inline)) uint32_t block_barrier(bool vote, const char* name, const char* file, int line) {
+  SIMT_NEW_EPOCH();
   Block& b = *current->block;
   uint32_t generation = b.generation, set = generation & 1;
   b.count[set] += vote;
@@ -214,6 +222,7 @@ inline __attribute__((always_inline)) uint32_t block_barrier(bool vote, const ch
 }
 
 inline void grid_barrier(const char* file, int line) {
+  SIMT_NEW_EPOCH();
   if (!cooperative) {
     say_place();
     say("grid sync at %s:%d in a launch that is not cooperative", base_name(file), line);
@@ -311,6 +320,7 @@ inline void begin(Block& b, const Launch& l, uint64_t linear, uint32_t first_fib
     f.wait_word = &constant_one;
     f.wait_value = 0;
     f.exited = false;
+    f.epoch = 0;
   }
   memset(b.dynamic_shared, 0xff, l.dynamic_shared_bytes);   // reads of what nobody wrote show as NaN
 }

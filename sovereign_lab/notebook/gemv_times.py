@@ -81,7 +81,7 @@ def _microseconds(device: Device, chosen: Variant | str, shape: Shape, weights: 
     """Per launch, over a recording of one launch for each of `weights`."""
     gemv = op("gemv_q4_0")
     variant = gemv.variant("coalesced") if isinstance(chosen, str) else chosen
-    kernel = device.compile(chosen if isinstance(chosen, str) else chosen.file)
+    kernel = device.compile(chosen if isinstance(chosen, str) else chosen.path)
     x = device.array(np.random.default_rng(1).standard_normal(shape.cols, np.float32))
     y = device.empty(shape.rows, np.float32)
     with device.capture() as capture:

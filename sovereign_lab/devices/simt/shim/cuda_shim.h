@@ -110,11 +110,12 @@ struct __half {
 };
 typedef __half half;
 struct __align__(4) __half2 {
+  __half x, y;
+  typedef uint32_t Whole __attribute__((may_alias));
   __half2() = default;
-  __half2(const __half2& o) : whole(o.whole) {}
-  __half2& operator=(const __half2& o) { whole = o.whole; return *this; }
   __half2(__half x, __half y) : x(x), y(y) {}
-  union { struct { __half x, y; }; uint32_t whole; };
+  __half2(const __half2& o) { *(Whole*)this = *(const Whole*)&o; }
+  __half2& operator=(const __half2& o) { *(Whole*)this = *(const Whole*)&o; return *this; }
 };
 typedef __half2 half2;
 

@@ -27,9 +27,11 @@ CONDA_ONLY = {"python", "pip", "make", "cuda-cudart-dev"}
 
 
 def lab_requirements() -> list[Requirement]:
-    """Every dependency of pyproject.toml, extras included."""
+    """Every dependency of pyproject.toml, extras included, but for what only a recipe needs."""
     project = PYPROJECT["project"]
-    lists = [project["dependencies"], *project["optional-dependencies"].values()]
+    extras = dict(project["optional-dependencies"])
+    del extras["recipe"]
+    lists = [project["dependencies"], *extras.values()]
     return [Requirement(line) for lines in lists for line in lines]
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from sovereign_lab.errors import LabError
-from sovereign_lab.models import smollm2, synthetic, tinyllama
+from sovereign_lab.models import smollm2, storyteller, synthetic, tinyllama
 from sovereign_lab.models.cache import cache_dir
 
 __all__ = ["DEFAULT", "Entry", "cache_dir", "entries", "resolve"]
@@ -63,6 +63,9 @@ def entries() -> list[Entry]:
 def _recipes() -> dict[str, _Recipe]:
     recipes = {
         DEFAULT: _Recipe(smollm2.DESCRIPTION, smollm2.WHERE, smollm2.present, smollm2.make),
+        "storyteller": _Recipe(
+            storyteller.DESCRIPTION, storyteller.WHERE, storyteller.present, storyteller.make
+        ),
         "tinyllama-1.1b": _Recipe(
             tinyllama.DESCRIPTION, tinyllama.WHERE, tinyllama.present, tinyllama.make
         ),

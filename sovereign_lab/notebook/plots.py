@@ -16,7 +16,7 @@ from plotly.subplots import make_subplots
 from sovereign_lab.measure.memory_trace import LINE_BYTES, SECTOR_BYTES, Access, LineTraffic
 from sovereign_lab.models.quants import BLOCK_BYTES, BLOCK_WEIGHTS, unpack_q4_0
 
-TEXT = "#777777"
+TEXT = "#7a7a7a"
 FAINT = "rgba(127,127,127,0.35)"
 BLUE, VERMILLION, GREEN = "#0072B2", "#D55E00", "#009E73"
 SERIES = (VERMILLION, BLUE, GREEN)
@@ -37,6 +37,7 @@ def _figure(figure: go.Figure, title: str, height: int, width: int = 900) -> go.
         width=width,
         margin={"l": 70, "r": 20, "t": 60, "b": 50},
         hoverlabel={"font": {"family": MONOSPACE}},
+        modebar={"bgcolor": "rgba(0,0,0,0)", "color": FAINT, "activecolor": TEXT},
     )
     # Subplot titles are annotations, which do not take the layout's colour.
     figure.update_annotations(font_color=TEXT)
@@ -48,7 +49,7 @@ def _figure(figure: go.Figure, title: str, height: int, width: int = 900) -> go.
 def _text_on(colour: str) -> str:
     """Black or white, whichever reads better on an rgb(...) or #rrggbb colour."""
     if colour.startswith("#"):
-        red, green, blue = (int(colour[i : i + 2], 16) for i in (1, 3, 5))
+        red, green, blue = (float(int(colour[i : i + 2], 16)) for i in (1, 3, 5))
     else:
         red, green, blue = (float(part) for part in colour[4:-1].split(","))
     return "#000000" if 0.299 * red + 0.587 * green + 0.114 * blue > 140 else "#FFFFFF"
@@ -66,7 +67,8 @@ def q4_0_block(block: np.ndarray) -> go.Figure:
     scale = float(block[:2].view(np.float16)[0])
     low, high = block[2:] & 15, block[2:] >> 4
     weights = unpack_q4_0(block)
-    nibbles = np.concatenate([low, high])
+    # A negative scale turns the order of the nibbles round; colours follow the weights.
+    shades = sample_colorscale(SIGNED, list(0.5 + weights / (16 * abs(scale) or 1)))
     figure = make_subplots(
         rows=2,
         row_heights=[0.45, 0.55],
@@ -80,10 +82,11 @@ def q4_0_block(block: np.ndarray) -> go.Figure:
         (("high nibble", high, 16), ("low nibble", low, 0))
     ):
         for i, value in enumerate(values):
-            colour = sample_colorscale(SIGNED, [value / 15])[0]
             hover = f"weight {first + i}: nibble {value}, ({value} - 8) x {scale:.6g} = {weights[first + i]:.6g}"
-            _cell(figure, i, row, str(value), colour, hover)
-        figure.add_annotation(x=-2.7, y=row, text=label, showarrow=False, xanchor="right", row=1, col=1)
+            _cell(figure, i, row, str(value), shades[first + i], hover)
+        figure.add_annotation(
+            x=-2.7, y=row, text=label, showarrow=False, xanchor="right", row=1, col=1
+        )
     for i, value in enumerate(block):
         x = i - 2
         what = "scale, fp16" if i < 2 else f"weights {x} and {x + 16}"
@@ -95,14 +98,14 @@ def q4_0_block(block: np.ndarray) -> go.Figure:
     figure.add_bar(
         x=list(range(BLOCK_WEIGHTS)),
         y=[float(w) for w in weights],
-        marker_color=sample_colorscale(SIGNED, [float(n) / 15 for n in nibbles]),
+        marker_color=shades,
         hovertemplate="weight %{x}: %{y:.6g}<extra></extra>",
         row=2,
         col=1,
     )
     figure.update_xaxes(visible=False, range=[-4.6, 15.6], row=1, col=1)
     figure.update_yaxes(visible=False, range=[-0.6, 2.6], row=1, col=1)
-    figure.update_xaxes(title_text="weight", dtick=4, showgrid=False, row=2, col=1)
+    figure.update_xaxes(title_text="weight", dtick=4, showgrid=False, zeroline=False, row=2, col=1)
     figure.update_layout(showlegend=False, bargap=0.15)
     return _figure(figure, "One Q4_0 block", height=460)
 
@@ -126,7 +129,9 @@ def _cell(figure: go.Figure, x: float, y: float, text: str, colour: str, hover: 
 # ---- memory ----
 
 
-def source_heat(source: str, lines: Sequence[LineTraffic], title: str, kind: str = "load") -> go.Figure:
+def source_heat(
+    source: str, lines: Sequence[LineTraffic], title: str, kind: str = "load"
+) -> go.Figure:
     """A kernel's source with two columns beside it: sectors a request, as a colour, and the line's share of sectors.
 
     `lines`: the traffic of a trace of this source; global memory only. Dark blue is the least a request can cost (1
@@ -141,7 +146,7 @@ def source_heat(source: str, lines: Sequence[LineTraffic], title: str, kind: str
     for number in range(first + 1, len(text) + 1):
         code = text[number - 1].replace("&", "&amp;").replace("<", "&lt;").replace(" ", "\u00a0")
         figure.add_annotation(
-            x=3.4, y=number, text=code or "\u00a0", xanchor="left", showarrow=False, align="left",
+            x=2.7, y=number, text=code or "\u00a0", xanchor="left", showarrow=False, align="left",
             font={"family": MONOSPACE, "size": 12, "color": TEXT},
         )  # fmt: skip
         row = traffic.get(number)
@@ -167,7 +172,7 @@ def source_heat(source: str, lines: Sequence[LineTraffic], title: str, kind: str
         )  # fmt: skip
     count = len(text) - first
     for x, head in ((1, "sectors a<br>request"), (2, f"of all<br>{kind} sectors")):
-        figure.add_annotation(x=x, y=first + 0.3, text=head, showarrow=False, yanchor="bottom")
+        figure.add_annotation(x=x, y=1, yref="paper", text=head, showarrow=False, yanchor="bottom")
     figure.update_xaxes(visible=False, range=[0.4, 14])
     figure.update_yaxes(
         range=[len(text) + 0.6, first + 0.4], tickmode="array", showgrid=False, zeroline=False,
@@ -284,17 +289,17 @@ def ladder(columns: Mapping[str, Mapping[str, float]], title: str = "The ladder"
         type="category", categoryorder="array", categoryarray=phases[::-1], showgrid=False
     )
     figure.update_layout(showlegend=False, bargap=0.3)
-    figure = _figure(figure, title, height=160 + 34 * len(phases), width=max(600, 330 * len(columns)))
-    return figure.update_layout(margin={"l": 170, "t": 100})
+    figure = _figure(
+        figure, title, height=160 + 34 * len(phases), width=max(600, 330 * len(columns))
+    )
+    return figure.update_layout(margin={"l": 190, "t": 100})
 
 
 def _rate(value: float) -> str:
     return f"{value:.1f}" if value >= 10 else f"{value:.2f}"
 
 
-def grouped_bars(
-    groups: Mapping[str, Mapping[str, float]], unit: str, title: str
-) -> go.Figure:
+def grouped_bars(groups: Mapping[str, Mapping[str, float]], unit: str, title: str) -> go.Figure:
     """Bars side by side: `groups` is series -> category -> value, all in `unit` and on one scale."""
     figure = go.Figure()
     for (series, values), colour in zip(groups.items(), SERIES * len(groups), strict=False):
@@ -307,5 +312,5 @@ def grouped_bars(
         barmode="group", legend={"orientation": "h", "y": 1.02, "x": 0, "yanchor": "bottom"}
     )
     figure.update_yaxes(title_text=unit)
-    figure.update_xaxes(type="category")
+    figure.update_xaxes(type="category", showgrid=False)
     return _figure(figure, title, height=380)

@@ -189,7 +189,8 @@ def test_grid_sync_keeps_blocks_and_their_shared_memory(any_device: Device) -> N
 # ---- half ----
 
 
-def test_every_half_and_rounding_of_floats(any_device: Device) -> None:
+@pytest.mark.parametrize("defines", [{}, {"SIMT_PORTABLE_HALF": "1"}], ids=["hardware", "portable"])
+def test_every_half_and_rounding_of_floats(any_device: Device, defines: dict[str, str]) -> None:
     source = """#include <cuda_fp16.h>
     extern "C" __global__ void kernel(const half* h, float* f, const float* g, half* r, int n) {
       int i = blockIdx.x * blockDim.x + threadIdx.x;
@@ -203,7 +204,7 @@ def test_every_half_and_rounding_of_floats(any_device: Device) -> None:
     )
     h, g = any_device.array(halves), any_device.array(floats)
     f, r = any_device.empty(n, np.float32), any_device.empty(n, np.float16)
-    any_device.launch(any_device.compile(source), n // 256, 256, [h, f, g, r, n])
+    any_device.launch(any_device.compile(source, defines), n // 256, 256, [h, f, g, r, n])
     assert np.array_equal(any_device.to_host(f), halves.astype(np.float32), equal_nan=True)
     with np.errstate(over="ignore"):
         assert np.array_equal(any_device.to_host(r), floats.astype(np.float16), equal_nan=True)

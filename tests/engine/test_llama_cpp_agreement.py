@@ -14,6 +14,8 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from sovereign_lab.devices import open_device
+from sovereign_lab.engine import PHASES, Engine
 from sovereign_lab.models import reference
 from sovereign_lab.models.catalog import resolve
 from sovereign_lab.models.model import Model, load_model
@@ -94,13 +96,11 @@ def test_reference_agrees(path: Path, model: Model) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["simt", pytest.param("cuda", marks=pytest.mark.gpu)])
 @pytest.mark.parametrize(
-    ("phase", "prompts", "positions"), [("8b", 5, 32), ("3", 1, 8), ("5", 1, 8)]
+    ("phase", "prompts", "positions"),
+    [("8b", 5, 32), *((phase, 5, 8) for phase in PHASES if phase != "8b")],
 )
 def test_engine_agrees(
     path: Path, model: Model, kind: str, phase: str, prompts: int, positions: int
 ) -> None:
-    from sovereign_lab.devices import open_device
-    from sovereign_lab.engine import Engine
-
     engine = Engine(model, open_device(kind), phase=phase)
     assert_agrees(compare(path, model, engine.logits, PROMPTS[:prompts], positions))

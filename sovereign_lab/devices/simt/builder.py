@@ -78,6 +78,13 @@ class Compiler:
         return tuple(flags)
 
     @property
+    def frame_flags(self) -> tuple[str, ...]:
+        """Flags that refuse a kernel whose locals do not fit a fiber's stack."""
+        if self.family == "gcc":
+            return (f"-Werror=frame-larger-than={MAX_FRAME_BYTES}",)
+        return (f"-Wframe-larger-than={MAX_FRAME_BYTES}", "-Werror=frame-larger-than")
+
+    @property
     def trace_flags(self) -> tuple[str, ...]:
         """Flags that make a kernel record its accesses (shim/trace.h)."""
         if self.family == "gcc":
@@ -158,9 +165,7 @@ def build_kernel(text: str, name: str, defines: Mapping[str, str], traced: bool 
         f"-I{INCLUDE}",
         *(f"-D{k}={v}" for k, v in sorted(defines.items())),
     ]
-    flags.append(
-        f"-Werror=frame-larger-than={MAX_FRAME_BYTES}" if compiler.family == "gcc" else "-w"
-    )
+    flags += compiler.frame_flags
     if traced:
         flags += compiler.trace_flags
     elif may_misalign(text):
@@ -197,7 +202,7 @@ def _build(compiler: Compiler, code: str, flags: list[str], stem: str) -> Path:
 
 
 def _explain(stderr: str, stem: str) -> str:
-    frame = re.search(r"(?:frame size of|the frame size of) (\d+) bytes", stderr)
+    frame = re.search(r"frame size (?:of )?\(?(\d+)", stderr)
     if frame and "frame-larger-than" in stderr:
         return (
             f"{stem}: its local variables take {frame.group(1)} bytes a thread; the SIMT device allows "

@@ -19,6 +19,7 @@ if importlib.util.find_spec("torch") is None:
 
 import torch
 
+from sovereign_lab.models.storyteller import FILE
 from sovereign_lab.recipes.storyteller import corpus, evaluate, export
 from sovereign_lab.recipes.storyteller.card import Report, model_card
 from sovereign_lab.recipes.storyteller.network import Shape, Storyteller, new_storyteller
@@ -97,7 +98,7 @@ def build(plan: Plan, out: Path, progress: bool = True) -> Report:
     training = train(network, rows, splits, plan.schedule, seed, progress)
 
     say("export")
-    path = out / export.FILE
+    path = out / FILE
     export.write_gguf(path, shape, vocabulary, training.masters)
     shipped = _load(path, network)
 
@@ -144,9 +145,7 @@ def _load(path: Path, trained: Storyteller) -> Storyteller:
     shipped = Storyteller(trained.shape)
     shipped.load_state_dict(export.read_weights(path))
     shipped.to(device)
-    for (name, ours), theirs in zip(
-        trained.named_parameters(), shipped.parameters(), strict=True
-    ):
+    for (name, ours), theirs in zip(trained.named_parameters(), shipped.parameters(), strict=True):
         if not torch.equal(ours, theirs):
             raise LabError(f"{path}: {name} is not what the network was trained with")
     return shipped

@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from sovereign_lab.models.storyteller import FILE
 from sovereign_lab.recipes.storyteller.evaluate import Figures, Told
-from sovereign_lab.recipes.storyteller.export import FILE
 from sovereign_lab.recipes.storyteller.network import Shape
 from sovereign_lab.recipes.storyteller.train import Losses, Schedule
 

@@ -62,10 +62,14 @@ def tell_all(
     for story, ids in zip(
         stories, generate(network, prompts, temperature, seed, max_tokens), strict=True
     ):
-        finished = ids[-1] == EOS
-        text = tokenizer.decode(ids)
-        told.append(Told(story.opening, text, finished, finished and consistency(story, text)))
+        text, finished = tokenizer.decode(ids), ids[-1] == EOS
+        told.append(Told(story.opening, text, finished, finished and stays_with(story, text)))
     return told
+
+
+def stays_with(story: Story, text: str) -> bool:
+    """Whether a text keeps to the hero, the hero's pronoun and the thing of a story's opening."""
+    return consistency(text, story.hero, story.object, story.pronoun).holds
 
 
 @torch.no_grad()
@@ -121,7 +125,7 @@ def measure(told: Iterable[Told]) -> Figures:
 
 def as_told(stories: Iterable[Story]) -> list[Told]:
     """The grammar's own stories in the place of the network's: what the figures compare with."""
-    return [Told(s.opening, s.text, True, consistency(s, s.text)) for s in stories]
+    return [Told(s.opening, s.text, True, stays_with(s, s.text)) for s in stories]
 
 
 def perplexity(network: Storyteller, rows: Rows) -> float:

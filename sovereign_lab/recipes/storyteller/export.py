@@ -14,7 +14,6 @@ from sovereign_lab.recipes.storyteller.network import Shape
 from sovereign_lab.recipes.storyteller.quantise import F32, Q4_0, stored_type
 from sovereign_lab.recipes.storyteller.vocabulary import Vocabulary
 
-FILE = "storyteller-q4_0.gguf"
 _DESCRIPTION = (
     "Tells short children's stories in simple English. Trained from scratch on stories that a "
     "seeded grammar wrote; grammar, recipe and weights are part of Sovereign Lab"

@@ -44,13 +44,16 @@ def round_trip_q4_0(x: Tensor) -> Tensor:
     extreme = torch.where(-low > high, low, high)
     d = (extreme / -8).clamp(-_LARGEST_F16, _LARGEST_F16).half().float()
     inverse = torch.where(d != 0, 1 / d, 0)
-    return (x * inverse).round().clamp(-8, 7) * d
+    levels = (x * inverse).round().clamp(-8, 7) + 0.0  # stored as whole numbers: no -0
+    return levels * d
 
 
 def round_trip_q8_0(x: Tensor) -> Tensor:
     """Blocks float32 [n, 32] -> Q8_0 -> float32 [n, 32]."""
-    d = x.abs().amax(1, keepdim=True) / 127
+    largest = x.abs().amax(1, keepdim=True)
+    # On a GPU, to divide by a Python number is to multiply by its inverse, rounded.
+    d = largest / torch.full_like(largest, 127)
     scaled = x * torch.where(d != 0, 1 / d, 0)
     size = scaled.abs()
     levels = scaled.sign() * (size.floor() + (2 * size.frac()).floor())  # halves away from zero
-    return levels * d.half().float()
+    return (levels + 0.0) * d.half().float()

@@ -66,6 +66,13 @@ SIMT_VECTOR(double, double, 16, 16)
 #undef SIMT_COPIED_WHOLE
 
 // ---- half: stored in 16 bits, computed in float, rounded to nearest even ----
+// By the CPU's own instructions where the compiler offers them, else (or with SIMT_PORTABLE_HALF) by integers.
+#if defined(SIMT_PORTABLE_HALF)
+#elif defined(__aarch64__)
+#define SIMT_HARDWARE_HALF __fp16
+#elif defined(__F16C__) && defined(__FLT16_MANT_DIG__)
+#define SIMT_HARDWARE_HALF _Float16
+#endif
 struct __half {
   uint16_t bits;
   __half() = default;
@@ -74,9 +81,9 @@ struct __half {
   __half(int v) : bits(round((float)v)) {}
   operator float() const { return widen(bits); }
 
-#if defined(__FLT16_MANT_DIG__)
-  static uint16_t round(float v) { _Float16 h = (_Float16)v; uint16_t b; memcpy(&b, &h, 2); return b; }
-  static float widen(uint16_t b) { _Float16 h; memcpy(&h, &b, 2); return (float)h; }
+#if defined(SIMT_HARDWARE_HALF)
+  static uint16_t round(float v) { SIMT_HARDWARE_HALF h = (SIMT_HARDWARE_HALF)v; uint16_t b; memcpy(&b, &h, 2); return b; }
+  static float widen(uint16_t b) { SIMT_HARDWARE_HALF h; memcpy(&h, &b, 2); return (float)h; }
 #else
   static uint16_t round(float v) {
     uint32_t f;
@@ -217,9 +224,18 @@ template <class T> inline T __ldg(const T* p) { return *p; }
 template <class T> inline T __ldcg(const T* p) { return *p; }
 template <class T> inline T __ldcs(const T* p) { return *p; }
 
-// Blocks run on several OS threads, so atomics are real ones. Floats go through compare-and-swap.
+// Blocks run on several OS threads, so atomics are real ones, by compare-and-swap. In the traced build one counts as
+// one store, at the place of the call.
+#if defined(SIMT_TRACED)
+#define SIMT_ATOMIC SIMT_UNTRACED __attribute__((noinline))
+#define SIMT_RECORD_ATOMIC(p) record((uint64_t)(p), sizeof(*(p)), true, __builtin_return_address(0))
+#else
+#define SIMT_ATOMIC inline
+#define SIMT_RECORD_ATOMIC(p) ((void)0)
+#endif
 namespace simt {
-template <class T, class F> inline T atomic_update(T* p, F f) {
+template <class T, class F> SIMT_ATOMIC T atomic_update(T* p, F f) {
+  SIMT_RECORD_ATOMIC(p);
   typedef typename std::conditional<sizeof(T) == 4, uint32_t, uint64_t>::type Bits;
   Bits old = __atomic_load_n((Bits*)p, __ATOMIC_RELAXED);
   for (;;) {

@@ -65,7 +65,13 @@ inline __attribute__((always_inline)) void switch_to(Fiber* from, Fiber* to) {
         "xmm12", "xmm13", "xmm14", "xmm15" SIMT_CLOBBER_AVX512);
 }
 #elif defined(__aarch64__)
-// x18 belongs to the platform and x29 may be the frame pointer; x30 is the link register.
+// x29 may be the frame pointer and x30 is the link register, so they are pushed. Apple keeps x18 for itself;
+// elsewhere it is a register like any other.
+#if defined(__APPLE__)
+#define SIMT_CLOBBER_X18
+#else
+#define SIMT_CLOBBER_X18 , "x18"
+#endif
 inline __attribute__((always_inline)) void switch_to(Fiber* from_fiber, Fiber* to_fiber) {
   current = to_fiber;
   register Fiber* from asm("x0") = from_fiber;
@@ -83,7 +89,7 @@ inline __attribute__((always_inline)) void switch_to(Fiber* from_fiber, Fiber* t
       : "+r"(from), "+r"(to)
       :
       : "x2", "x3", "x4", "x5", "x6", "x7", "x8", "x9", "x10", "x11", "x12", "x13", "x14", "x15", "x16",
-        "x17", "x19", "x20", "x21", "x22", "x23", "x24", "x25", "x26", "x27", "x28", "memory", "cc",
+        "x17" SIMT_CLOBBER_X18, "x19", "x20", "x21", "x22", "x23", "x24", "x25", "x26", "x27", "x28", "memory", "cc",
         "v0", "v1", "v2", "v3", "v4", "v5", "v6", "v7", "v8", "v9", "v10", "v11", "v12", "v13", "v14",
         "v15", "v16", "v17", "v18", "v19", "v20", "v21", "v22", "v23", "v24", "v25", "v26", "v27", "v28",
         "v29", "v30", "v31");

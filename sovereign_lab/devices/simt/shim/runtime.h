@@ -111,6 +111,11 @@ __attribute__((noinline, cold)) inline void say_place() {
 
 #if defined(SIMT_TRACED)
 #define SIMT_NEW_EPOCH() (current->epoch++)
+#if defined(__clang__)   // its no_sanitize leaves atomics instrumented
+#define SIMT_UNTRACED __attribute__((disable_sanitizer_instrumentation))
+#else
+#define SIMT_UNTRACED __attribute__((no_sanitize("thread")))
+#endif
 #else
 #define SIMT_NEW_EPOCH() ((void)0)
 #endif

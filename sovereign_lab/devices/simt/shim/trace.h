@@ -8,7 +8,7 @@
 
 #include "runtime.h"
 
-#define SIMT_UNTRACED __attribute__((no_sanitize("thread"), visibility("default")))
+#define SIMT_CALLBACK extern "C" SIMT_UNTRACED __attribute__((visibility("default")))
 
 namespace simt {
 
@@ -55,8 +55,8 @@ SIMT_UNTRACED inline void record(uint64_t address, uint32_t size, bool store, vo
 
 #define SIMT_PLACE __builtin_return_address(0)
 #define SIMT_ACCESS(bytes)                                                                                              \
-  extern "C" SIMT_UNTRACED void __tsan_read##bytes(void* p) { simt::record((uint64_t)p, bytes, false, SIMT_PLACE); }    \
-  extern "C" SIMT_UNTRACED void __tsan_write##bytes(void* p) { simt::record((uint64_t)p, bytes, true, SIMT_PLACE); }
+  SIMT_CALLBACK void __tsan_read##bytes(void* p) { simt::record((uint64_t)p, bytes, false, SIMT_PLACE); }    \
+  SIMT_CALLBACK void __tsan_write##bytes(void* p) { simt::record((uint64_t)p, bytes, true, SIMT_PLACE); }
 SIMT_ACCESS(1)
 SIMT_ACCESS(2)
 SIMT_ACCESS(4)
@@ -64,65 +64,50 @@ SIMT_ACCESS(8)
 SIMT_ACCESS(16)
 #undef SIMT_ACCESS
 #define SIMT_UNALIGNED(bytes)                                                                                                    \
-  extern "C" SIMT_UNTRACED void __tsan_unaligned_read##bytes(void* p) { simt::record((uint64_t)p, bytes, false, SIMT_PLACE); }   \
-  extern "C" SIMT_UNTRACED void __tsan_unaligned_write##bytes(void* p) { simt::record((uint64_t)p, bytes, true, SIMT_PLACE); }
+  SIMT_CALLBACK void __tsan_unaligned_read##bytes(void* p) { simt::record((uint64_t)p, bytes, false, SIMT_PLACE); }   \
+  SIMT_CALLBACK void __tsan_unaligned_write##bytes(void* p) { simt::record((uint64_t)p, bytes, true, SIMT_PLACE); }
 SIMT_UNALIGNED(2)
 SIMT_UNALIGNED(4)
 SIMT_UNALIGNED(8)
 SIMT_UNALIGNED(16)
 #undef SIMT_UNALIGNED
-extern "C" SIMT_UNTRACED void __tsan_read_range(void* p, long n) { simt::record((uint64_t)p, (uint32_t)n, false, SIMT_PLACE); }
-extern "C" SIMT_UNTRACED void __tsan_write_range(void* p, long n) { simt::record((uint64_t)p, (uint32_t)n, true, SIMT_PLACE); }
-extern "C" SIMT_UNTRACED void* __tsan_memcpy(void* to, const void* from, size_t n) {
+SIMT_CALLBACK void __tsan_read_range(void* p, long n) { simt::record((uint64_t)p, (uint32_t)n, false, SIMT_PLACE); }
+SIMT_CALLBACK void __tsan_write_range(void* p, long n) { simt::record((uint64_t)p, (uint32_t)n, true, SIMT_PLACE); }
+SIMT_CALLBACK void* __tsan_memcpy(void* to, const void* from, size_t n) {
   simt::record((uint64_t)from, (uint32_t)n, false, SIMT_PLACE);
   simt::record((uint64_t)to, (uint32_t)n, true, SIMT_PLACE);
   return memcpy(to, from, n);
 }
-extern "C" SIMT_UNTRACED void* __tsan_memset(void* to, int value, size_t n) {
+SIMT_CALLBACK void* __tsan_memset(void* to, int value, size_t n) {
   simt::record((uint64_t)to, (uint32_t)n, true, SIMT_PLACE);
   return memset(to, value, n);
 }
-extern "C" SIMT_UNTRACED void* __tsan_memmove(void* to, const void* from, size_t n) { return memmove(to, from, n); }
-extern "C" SIMT_UNTRACED void __tsan_init() {}
-extern "C" SIMT_UNTRACED void __tsan_func_entry(void*) {}
-extern "C" SIMT_UNTRACED void __tsan_func_exit() {}
-extern "C" SIMT_UNTRACED void __tsan_atomic_thread_fence(int) { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
-
-// An atomic is one request that reads and writes; it counts as a store, and the operation is done here.
-#define SIMT_ATOMIC(bits, T)                                                                                          \
-  extern "C" SIMT_UNTRACED T __tsan_atomic##bits##_load(const volatile T* p, int) { return __atomic_load_n(p, __ATOMIC_SEQ_CST); } \
-  extern "C" SIMT_UNTRACED void __tsan_atomic##bits##_store(volatile T* p, T v, int) {                                \
-    simt::record((uint64_t)p, bits / 8, true, SIMT_PLACE);                                                            \
-    __atomic_store_n(p, v, __ATOMIC_SEQ_CST);                                                                         \
-  }                                                                                                                   \
-  extern "C" SIMT_UNTRACED int __tsan_atomic##bits##_compare_exchange_strong(volatile T* p, T* old, T v, int, int) {  \
-    simt::record((uint64_t)p, bits / 8, true, SIMT_PLACE);                                                            \
-    return __atomic_compare_exchange_n(p, old, v, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);                         \
-  }
-SIMT_ATOMIC(32, unsigned)
-SIMT_ATOMIC(64, unsigned long)
-#undef SIMT_ATOMIC
+SIMT_CALLBACK void* __tsan_memmove(void* to, const void* from, size_t n) { return memmove(to, from, n); }
+SIMT_CALLBACK void __tsan_init() {}
+SIMT_CALLBACK void __tsan_func_entry(void*) {}
+SIMT_CALLBACK void __tsan_func_exit() {}
+SIMT_CALLBACK void __tsan_atomic_thread_fence(int) { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
 
 // Keep events of blocks first, first + step, ... in `n` ranges of addresses.
-extern "C" SIMT_UNTRACED void simt_trace_begin(simt::Range* ranges, uint32_t n, uint64_t first, uint64_t step) {
+SIMT_CALLBACK void simt_trace_begin(simt::Range* ranges, uint32_t n, uint64_t first, uint64_t step) {
   simt::ranges = ranges;
   simt::range_count = n;
   simt::traced_first = first;
   simt::traced_step = step;
   simt::event_count = 0;
 }
-extern "C" SIMT_UNTRACED simt::Event* simt_trace_events(uint64_t* count) {
+SIMT_CALLBACK simt::Event* simt_trace_events(uint64_t* count) {
   *count = simt::event_count;
   return simt::events;
 }
-extern "C" SIMT_UNTRACED void simt_trace_end() {
+SIMT_CALLBACK void simt_trace_end() {
   free(simt::events);
   simt::events = nullptr;
   simt::event_count = simt::event_room = 0;
   simt::range_count = 0;
 }
 // Where the library lies in memory: places less this are addresses in its file.
-extern "C" SIMT_UNTRACED uint64_t simt_trace_base() {
+SIMT_CALLBACK uint64_t simt_trace_base() {
   Dl_info info;
   return dladdr((void*)&simt_trace_base, &info) ? (uint64_t)info.dli_fbase : 0;
 }

@@ -74,7 +74,7 @@ KINDS = (
     _hoofed("pig", "farm orchard", "clean sty"),
     _hoofed("goat", "hill farm meadow", "wooden shed", "heights"),
     _hoofed("lamb", "meadow hill farm", "warm shed"),
-    _hoofed("pony", "farm meadow", "big stable"),
+    _hoofed("pony", "farm meadow", "warm stable"),
     _hoofed("donkey", "mill farm hill", "small stable"),
     _bird("duck", "pond river farm", "nest in the reeds", 2, "water"),
     _bird("goose", "pond farm meadow", "nest in the grass", 2, "water geese"),

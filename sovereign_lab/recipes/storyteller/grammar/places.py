@@ -405,7 +405,13 @@ PLACES = (
     Place(
         "mill",
         "by",
-        ("the old mill", "the white mill", "the water mill", "the windmill", "the mill on the hill"),
+        (
+            "the old mill",
+            "the white mill",
+            "the water mill",
+            "the windmill",
+            "the mill on the hill",
+        ),
         (
             "behind the flour sacks",
             "under the mill stairs",

@@ -44,7 +44,7 @@ unit-test: set-up-test
 # Notebooks run on the SIMT device everywhere, since what they print depends on the device. nbval
 # marks the cells after a dead kernel as expected failures; --runxfail makes them plain failures.
 notebooks-test: set-up-test
-	SOVEREIGN_DEVICE=simt $(PY) -m pytest --nbval --nbval-current-env --runxfail \
+	SOVEREIGN_DEVICE=simt PLOTLY_RENDERER=plotly_mimetype $(PY) -m pytest --nbval --nbval-current-env --runxfail \
 	    --nbval-sanitize-with tests/nbval.cfg --nbval-cell-timeout 180 $(NOTEBOOKS)
 
 gpu-test: set-up-test

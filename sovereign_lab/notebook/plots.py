@@ -24,9 +24,11 @@ MONOSPACE = "Menlo, Consolas, DejaVu Sans Mono, monospace"
 # Two hues that differ in lightness on either side of a grey: weights below, at and above zero.
 SIGNED = ["rgb(213,94,0)", "rgb(190,190,190)", "rgb(0,114,178)"]
 WORST_SECTORS = 32
+# Fits JupyterLab's output on a small laptop, file browser open; text in pixels needs a width in pixels.
+WIDTH = 800
 
 
-def _figure(figure: go.Figure, title: str, height: int, width: int = 900) -> go.Figure:
+def _figure(figure: go.Figure, title: str, height: int) -> go.Figure:
     figure.update_layout(
         template="none",
         title={"text": title, "x": 0, "xref": "container", "font": {"size": 15}, "pad": {"l": 10}},
@@ -34,7 +36,7 @@ def _figure(figure: go.Figure, title: str, height: int, width: int = 900) -> go.
         paper_bgcolor="rgba(0,0,0,0)",
         plot_bgcolor="rgba(0,0,0,0)",
         height=height,
-        width=width,
+        width=WIDTH,
         margin={"l": 70, "r": 20, "t": 60, "b": 50},
         hoverlabel={"font": {"family": MONOSPACE}},
         modebar={"bgcolor": "rgba(0,0,0,0)", "color": FAINT, "activecolor": TEXT},
@@ -116,7 +118,7 @@ def _cell(figure: go.Figure, x: float, y: float, text: str, colour: str, hover: 
         x=[x],
         y=[y],
         mode="markers+text",
-        marker={"symbol": "square", "size": 34, "color": colour},
+        marker={"symbol": "square", "size": 32, "color": colour},
         text=[text],
         textfont={"family": MONOSPACE, "size": 13, "color": _text_on(colour)},
         hovertext=[hover],
@@ -146,8 +148,8 @@ def source_heat(
     for number in range(first + 1, len(text) + 1):
         code = text[number - 1].replace("&", "&amp;").replace("<", "&lt;").replace(" ", "\u00a0")
         figure.add_annotation(
-            x=2.7, y=number, text=code or "\u00a0", xanchor="left", showarrow=False, align="left",
-            font={"family": MONOSPACE, "size": 12, "color": TEXT},
+            x=2.45, y=number, text=code or "\u00a0", xanchor="left", showarrow=False, align="left",
+            font={"family": MONOSPACE, "size": 11, "color": TEXT},
         )  # fmt: skip
         row = traffic.get(number)
         if row is None:
@@ -173,14 +175,14 @@ def source_heat(
     count = len(text) - first
     for x, head in ((1, "sectors a<br>request"), (2, f"of all<br>{kind} sectors")):
         figure.add_annotation(x=x, y=1, yref="paper", text=head, showarrow=False, yanchor="bottom")
-    figure.update_xaxes(visible=False, range=[0.4, 14])
+    figure.update_xaxes(visible=False, range=[0.4, 13])
     figure.update_yaxes(
         range=[len(text) + 0.6, first + 0.4], tickmode="array", showgrid=False, zeroline=False,
         tickvals=list(range(first + 1, len(text) + 1)), tickfont={"family": MONOSPACE, "size": 10},
     )  # fmt: skip
     figure.update_layout(showlegend=False)
-    figure = _figure(figure, title, height=110 + 19 * count, width=1000)
-    return figure.update_layout(margin={"t": 100, "b": 10, "l": 50})
+    figure = _figure(figure, title, height=110 + 19 * count)
+    return figure.update_layout(margin={"t": 100, "b": 10, "l": 40, "r": 5})
 
 
 def warp_addresses(requests: Mapping[str, Sequence[Access]], title: str) -> go.Figure:
@@ -200,8 +202,8 @@ def warp_addresses(requests: Mapping[str, Sequence[Access]], title: str) -> go.F
     figure = make_subplots(cols=len(panels), subplot_titles=list(panels), horizontal_spacing=0.1)
     for col, (accesses, touched) in enumerate(panels.values(), 1):
         _draw_request(figure, col, accesses, touched, most_lines)
-    figure = _figure(figure, title, height=180 + 20 * max(4, most_lines), width=450 * len(panels))
-    return figure.update_layout(showlegend=False, margin={"t": 110, "l": 80})
+    figure = _figure(figure, title, height=180 + 20 * max(4, most_lines))
+    return figure.update_layout(showlegend=False, margin={"t": 110, "l": 95})
 
 
 def _count(number: int, noun: str) -> str:
@@ -254,7 +256,8 @@ def _draw_request(
     )  # fmt: skip
     every = 1 if len(lines) <= 8 else 4
     figure.update_yaxes(
-        title_text=f"byte of {accesses[0].array}" if col == 1 else None, range=[max(4, rows) - 0.4, -0.6],
+        title_text=f"byte of {accesses[0].array}" if col == 1 else None, title_standoff=14,
+        range=[max(4, rows) - 0.4, -0.6],
         tickvals=list(range(0, len(lines), every)), showgrid=False, zeroline=False,
         ticktext=[f"{line * LINE_BYTES:,}" for line in lines[::every]], row=1, col=col,
     )  # fmt: skip
@@ -289,9 +292,7 @@ def ladder(columns: Mapping[str, Mapping[str, float]], title: str = "The ladder"
         type="category", categoryorder="array", categoryarray=phases[::-1], showgrid=False
     )
     figure.update_layout(showlegend=False, bargap=0.3)
-    figure = _figure(
-        figure, title, height=160 + 34 * len(phases), width=max(600, 330 * len(columns))
-    )
+    figure = _figure(figure, title, height=160 + 34 * len(phases))
     return figure.update_layout(margin={"l": 190, "t": 100})
 
 

@@ -218,11 +218,38 @@ def test_full_mask_in_half_a_warp_is_a_deadlock_with_names(simt: SimtDevice) -> 
         run(simt, "if (threadIdx.x < 16)\nout[threadIdx.x] = __shfl_down_sync(0xffffffffu, 1, 8);")
     text = str(caught.value)
     assert "kernel <<<(1, 1, 1), (32, 1, 1)>>>" in text and "deadlock in block (0,0,0)" in text
-    assert (
-        "warp 0, lanes 0-15 wait in __shfl_down_sync at kernel.cu:4 for the lanes of mask 0xffffffff"
-        in text
+    assert "lanes 8-15 wait in __shfl_down_sync at kernel.cu:4 for the lanes of mask 0xff" in text
+    assert "lanes 16-31 never came to __shfl_down_sync at kernel.cu:4, which names all 32" in text
+
+
+def test_absent_lanes_are_told_even_if_nobody_waits_for_them(simt: SimtDevice) -> None:
+    # Lane 0 is here, so the others could read it and go on; a GPU would hang.
+    body = "if (threadIdx.x < 40)\nout[threadIdx.x] = __shfl_sync(0xffffffffu, 7, 0);"
+    with pytest.raises(LabError, match=r"lanes missing from an exchange") as caught:
+        run(simt, body, n=64)
+    assert "warp 1, lanes 8-31 never came to __shfl_sync at kernel.cu:4" in str(caught.value)
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_lanes_may_run_ahead_through_many_exchanges(order: str | int) -> None:
+    # Broadcasts let lane 0 run ahead as far as the ring is long; reductions pull the lanes together again.
+    device = SimtDevice(lane_order=order)
+    got = run(
+        device,
+        """int lane = threadIdx.x % 32, sum = 0;
+           for (int i = 0; i < 100; i++) {
+             sum += __shfl_sync(0xffffffffu, lane + i, 0);
+             if (i % 37 == 0) sum += __shfl_xor_sync(0xffffffffu, lane, 5);
+             if (i % 41 == 0) sum += __popc(__ballot_sync(0xffffffffu, lane < i));
+           }
+           out[threadIdx.x] = sum;""",
+        n=100,
     )
-    assert "warp 0, lanes 16-31 have exited" in text
+    ballots = sum(min(i, 32) for i in (0, 41, 82))
+    short = sum(min(i, 4) for i in (0, 41, 82))  # the last warp has four lanes
+    lanes = [4950 + 3 * (lane ^ 5) + ballots for lane in range(32)]
+    assert got[:96].tolist() == 3 * lanes
+    assert got[96:].tolist() == [4950 - 3 + short] * 4
 
 
 def test_barrier_in_one_branch_and_shuffle_in_the_other(simt: SimtDevice) -> None:
@@ -417,3 +444,17 @@ def test_full_disk_in_the_cache_is_one_sentence(
     monkeypatch.setenv("XDG_CACHE_HOME", str(blocked))
     with pytest.raises(LabError, match="could not be written"):
         run(simt, "out[0] = 123456;")
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_shared_scalars_are_read_anew_after_every_wait(order: str | int) -> None:
+    # A compiler that sees no access to `s` in the waiting code could keep it in a register across it.
+    body = """__shared__ int s, w; int t = threadIdx.x, a, b;
+              if (t == 0) s = 1;
+              __syncthreads(); a = s; __syncthreads();
+              if (t == 33) s = 2;
+              __syncthreads(); b = s;
+              for (int i = 0; i < 32; i++) { if (t == i) w = i; __syncwarp(); if (t < 32) b += w == i; __syncwarp(); }
+              out[t] = 100 * a + b;"""
+    got = run(SimtDevice(lane_order=order), body, n=64)
+    assert got.tolist() == [134] * 32 + [102] * 32

@@ -12,6 +12,14 @@ from sovereign_lab.models.quants import quantise_q4_0_plain, unpack_q4_0  # noqa
 from sovereign_lab.recipes.storyteller import quantise  # noqa: E402
 
 
+@pytest.fixture(params=["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+def device(request: pytest.FixtureRequest) -> Any:
+    """Training happens on a GPU, whose arithmetic PyTorch does not promise to be the CPU's."""
+    if request.param == "cuda" and not torch.cuda.is_available():
+        pytest.skip("this PyTorch was built without CUDA")
+    return torch.device(request.param)
+
+
 def blocks() -> np.ndarray:
     """Blocks float32 [n, 32] of every size, with ties, zeros, negative zeros and overflow."""
     random = np.random.default_rng(5)
@@ -27,18 +35,18 @@ def assert_same_bits(ours: Any, theirs: np.ndarray) -> None:
     assert (ours.numpy().view(np.uint32) == theirs.view(np.uint32)).all()
 
 
-def test_q4_0() -> None:
+def test_q4_0(device: Any) -> None:
     x = blocks()
     theirs = unpack_q4_0(quantise_q4_0_plain(x))
-    assert_same_bits(quantise.round_trip_q4_0(torch.from_numpy(x)), theirs)
+    assert_same_bits(quantise.round_trip_q4_0(torch.from_numpy(x).to(device)).cpu(), theirs)
 
 
-def test_q8_0() -> None:
+def test_q8_0(device: Any) -> None:
     x = blocks()[:-1]  # Q8_0 has no rule for scales beyond fp16
     x = x[np.abs(x).max(axis=1) < 1e6]
     type = gguf.GGMLQuantizationType.Q8_0
     theirs = gguf.quants.dequantize(gguf.quants.quantize(x, type), type)
-    assert_same_bits(quantise.round_trip_q8_0(torch.from_numpy(x)), theirs)
+    assert_same_bits(quantise.round_trip_q8_0(torch.from_numpy(x).to(device)).cpu(), theirs)
 
 
 def test_weights_go_through_the_type_of_their_name() -> None:

@@ -46,8 +46,8 @@ class Plan:
 
 FULL = Plan(
     shape=Shape(),
-    schedule=Schedule(steps=5000, quantised_steps=2000, batch_rows=64),
-    stories=400_000,
+    schedule=Schedule(steps=10_000, quantised_steps=4_000, batch_rows=64),
+    stories=1_000_000,
     vocabulary_stories=40_000,
     validation_stories=2_000,
     prompts=200,

@@ -82,11 +82,12 @@ Mean cross-entropy of a token, in nats, on stories that were not trained on:
 {_loss_rows(r.losses)}
 
 Perplexity of the shipped file on held-out stories: {r.perplexity:.3f} a token. The grammar draws
-its words at random, so even a perfect model of it would stay well above 1.
+its words at random, so even a perfect model of it would stay above 1.
 
 The openings of held-out stories, continued to the end by the shipped file, beside the grammar's
-own stories. Consistent: the story ends, and the names and things of its opening are the ones it
-uses to the end, as `grammar.consistency` judges. Distinct-n: different runs of n words over all
+own stories. Consistent: the story ends, hero and thing of the opening are in its last third, no
+other thing and no third name has come in, and the hero's pronoun is right until a friend appears;
+`grammar.consistency` judges that by rules, and now and then wrongly. Distinct-n: different runs of n words over all
 runs in all the stories. Repeated: runs of four words that stood in the same story before.
 
 | told by | stories | consistent | finished | words | distinct-1 | distinct-2 | distinct-3 | repeated |
@@ -96,9 +97,9 @@ runs in all the stories. Repeated: runs of four words that stood in the same sto
 ## Limits
 
 It knows the stories of its grammar and nothing else: no facts, no chat, no other language. An
-opening far from those stories is continued as one of them, often with a break. It has seen stories
-of 60 to 250 words; a longer one wanders. Like any model it can lose a name or an object, most
-often at a high temperature; the share is above.
+opening far from those stories is continued as one of them, often with a break. Its stories end by
+themselves after some 150 to 250 words. Like any model it can lose a name or a thing, most often at
+a high temperature; the shares are above.
 
 ## Samples
 

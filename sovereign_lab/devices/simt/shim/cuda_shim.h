@@ -153,14 +153,22 @@ static constexpr int warpSize = 32;
 #define SIMT_HERE const char* file = __builtin_FILE(), int line = __builtin_LINE()
 
 // ---- barriers ----
+#define SIMT_PLACE_OF(name) simt::Place{name, file, line}
 inline __attribute__((always_inline)) void __syncthreads(SIMT_HERE) {
-  simt::block_barrier(false, "__syncthreads", file, line);
+  simt::block_barrier(false, SIMT_PLACE_OF("__syncthreads"));
 }
-inline int __syncthreads_count(int p, SIMT_HERE) { return (int)simt::block_barrier(p != 0, "__syncthreads_count", file, line); }
-inline int __syncthreads_or(int p, SIMT_HERE) { return simt::block_barrier(p != 0, "__syncthreads_or", file, line) != 0; }
-inline int __syncthreads_and(int p, SIMT_HERE) { return simt::block_barrier(p == 0, "__syncthreads_and", file, line) == 0; }
+inline int __syncthreads_count(int p, SIMT_HERE) {
+  return (int)simt::block_barrier(p != 0, SIMT_PLACE_OF("__syncthreads_count"));
+}
+inline int __syncthreads_or(int p, SIMT_HERE) {
+  return simt::block_barrier(p != 0, SIMT_PLACE_OF("__syncthreads_or")) != 0;
+}
+inline int __syncthreads_and(int p, SIMT_HERE) {
+  return simt::block_barrier(p == 0, SIMT_PLACE_OF("__syncthreads_and")) == 0;
+}
 inline __attribute__((always_inline)) void __syncwarp(unsigned mask = simt::kFull, SIMT_HERE) {
-  simt::meet<false>(mask, 0, "__syncwarp", file, line);
+  if (mask == simt::kFull) simt::meet_full(false, SIMT_PLACE_OF("__syncwarp"));
+  else simt::meet_some(mask, 0, SIMT_PLACE_OF("__syncwarp"));
 }
 inline void __threadfence() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
 inline void __threadfence_block() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
@@ -171,39 +179,41 @@ template <class T> inline uint64_t to_bits(T v) { uint64_t b = 0; static_assert(
 template <class T> inline T from_bits(uint64_t b) { T v; memcpy(&v, &b, sizeof(T)); return v; }
 
 // A lane outside the mask gives an undefined value on a GPU, so it gives poison here.
-template <class T> inline __attribute__((always_inline)) T exchange(unsigned mask, T value, uint32_t source, const char* name, const char* file, int line) {
-  Met met = meet<false>(mask, to_bits(value), name, file, line);
-  if (mask != kFull && !(mask & current->warp->present & 1u << source)) return from_bits<T>(kPoison);
-  return from_bits<T>(met.meeting.slot[met.set][source]);
+template <class T> inline __attribute__((always_inline)) T exchange(unsigned mask, T value, uint32_t source, Place at) {
+  if (__builtin_expect(mask == kFull, 1)) return from_bits<T>(exchange_full(to_bits(value), source, at));
+  Met met = meet_some(mask, to_bits(value), at);
+  bool defined = mask & current->warp->present & 1u << source;
+  return from_bits<T>(defined ? met.meeting.slot[met.set][source] : kPoison);
 }
-inline uint32_t votes(unsigned mask, bool p, const char* name, const char* file, int line) {
-  Met met = meet<true>(mask, p, name, file, line);
+inline uint32_t votes(unsigned mask, bool p, Place at) {
+  if (mask == kFull) return meet_full(p, at);
+  Met met = meet_some(mask, p, at);
   return met.meeting.votes[met.set];
 }
 }  // namespace simt
 
 #define SIMT_LANE (simt::current->lane)
 template <class T> inline __attribute__((always_inline)) T __shfl_sync(unsigned mask, T v, int source, int width = 32, SIMT_HERE) {
-  return simt::exchange(mask, v, (SIMT_LANE & ~(width - 1)) | (source & (width - 1)), "__shfl_sync", file, line);
+  return simt::exchange(mask, v, (SIMT_LANE & ~(width - 1)) | (source & (width - 1)), SIMT_PLACE_OF("__shfl_sync"));
 }
 template <class T> inline __attribute__((always_inline)) T __shfl_up_sync(unsigned mask, T v, unsigned delta, int width = 32, SIMT_HERE) {
   int source = (int)SIMT_LANE - (int)delta;
   if (source < (int)(SIMT_LANE & ~(width - 1))) source = SIMT_LANE;
-  return simt::exchange(mask, v, source, "__shfl_up_sync", file, line);
+  return simt::exchange(mask, v, source, SIMT_PLACE_OF("__shfl_up_sync"));
 }
 template <class T> inline __attribute__((always_inline)) T __shfl_down_sync(unsigned mask, T v, unsigned delta, int width = 32, SIMT_HERE) {
   uint32_t source = SIMT_LANE + delta;
   if (source > (SIMT_LANE | (width - 1))) source = SIMT_LANE;
-  return simt::exchange(mask, v, source, "__shfl_down_sync", file, line);
+  return simt::exchange(mask, v, source, SIMT_PLACE_OF("__shfl_down_sync"));
 }
 template <class T> inline __attribute__((always_inline)) T __shfl_xor_sync(unsigned mask, T v, int bits, int width = 32, SIMT_HERE) {
   uint32_t source = SIMT_LANE ^ bits;
   if (source > (SIMT_LANE | (width - 1))) source = SIMT_LANE;
-  return simt::exchange(mask, v, source, "__shfl_xor_sync", file, line);
+  return simt::exchange(mask, v, source, SIMT_PLACE_OF("__shfl_xor_sync"));
 }
-inline unsigned __ballot_sync(unsigned mask, int p, SIMT_HERE) { return simt::votes(mask, p != 0, "__ballot_sync", file, line); }
-inline int __any_sync(unsigned mask, int p, SIMT_HERE) { return simt::votes(mask, p != 0, "__any_sync", file, line) != 0; }
-inline int __all_sync(unsigned mask, int p, SIMT_HERE) { return simt::votes(mask, p == 0, "__all_sync", file, line) == 0; }
+inline unsigned __ballot_sync(unsigned mask, int p, SIMT_HERE) { return simt::votes(mask, p != 0, SIMT_PLACE_OF("__ballot_sync")); }
+inline int __any_sync(unsigned mask, int p, SIMT_HERE) { return simt::votes(mask, p != 0, SIMT_PLACE_OF("__any_sync")) != 0; }
+inline int __all_sync(unsigned mask, int p, SIMT_HERE) { return simt::votes(mask, p == 0, SIMT_PLACE_OF("__all_sync")) == 0; }
 
 // ---- memory ----
 // A misaligned vector access is a fault on a GPU and nothing on x86, so the build adds a check before every
@@ -292,7 +302,7 @@ inline int __dp4a(int a, int b, int c) {
 // ---- cooperative groups: the grid, as far as kernels here use it ----
 namespace cooperative_groups {
 struct grid_group {
-  void sync(SIMT_HERE) const { simt::grid_barrier(file, line); }
+  void sync(SIMT_HERE) const { simt::grid_barrier(SIMT_PLACE_OF("grid sync")); }
   unsigned thread_rank() const {
     unsigned b = (blockIdx.z * gridDim.y + blockIdx.y) * gridDim.x + blockIdx.x;
     unsigned t = (threadIdx.z * blockDim.y + threadIdx.y) * blockDim.x + threadIdx.x;

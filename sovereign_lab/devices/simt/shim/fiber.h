@@ -26,11 +26,13 @@ struct alignas(64) Fiber {
   Warp* warp;
   Block* block;
   dim thread;               // threadIdx
+  uint32_t exchanges;       // with the full warp, so far
+  uint32_t epoch;           // traced builds: exchanges and barriers of any kind, so far
   bool exited;
-  uint32_t epoch;           // traced builds: how many meetings and barriers it has been through
-  int barrier_line;         // the barrier it came to last, for the report of a deadlock
-  const char* barrier_file;
-  const char* barrier_name;
+  int wait_line;            // where it waits, for the report of a deadlock
+  const char* wait_file;
+  const char* wait_name;
+  uint32_t wait_mask;       // 0 for a barrier of the block or the grid
 };
 
 static uint32_t constant_one = 1;

@@ -22,15 +22,29 @@ constexpr uint32_t kMaxThreads = 1024;
 constexpr uint32_t kFull = 0xffffffffu;
 constexpr uint64_t kPoison = ~0ull;     // NaN as a float, -1 as an int: an undefined value that shows
 
-// The threads of one warp that named the same mask meet here. Values are exchanged through two sets of
-// slots used in turn: a lane can be at most one meeting ahead of a lane that has not read the last one.
+// One exchange of the full warp. A lane needs only the value of the lane that it reads from, so it goes on as soon as
+// that lane has been here; kAhead exchanges are kept, and the fastest lane may be so far ahead of the slowest. (A
+// shuffle orders no memory: CUDA allows this. __syncwarp and votes do wait for every lane.)
+constexpr uint32_t kAhead = 16;
+struct alignas(64) Exchange {
+  uint32_t generation;    // which exchange of the warp this is
+  uint32_t arrived, left; // lanes
+  uint32_t whole;         // changes when the last lane has arrived
+  uint32_t votes;
+  int line;               // where, as the first to arrive said; the others must come to the same place
+  const char* name;
+  const char* file;
+};
+
+// Threads of a warp that named a mask of fewer lanes meet here, all of them. Values go through two sets of slots in
+// turn: a lane can be at most one meeting ahead of one that has not read the last.
 struct Meeting {
   uint32_t mask;          // 0: free
   uint32_t expected;      // lanes of the mask that exist
   uint32_t missing;       // of those, not yet here
-  uint32_t unread;        // partial masks only: lanes that have not resumed from the last meeting
+  uint32_t unread;        // lanes that have not resumed from the last meeting
   uint32_t generation;
-  int line;               // where, as the first to arrive said; the others must come to the same place
+  int line;
   const char* name;
   const char* file;
   uint32_t votes[2];
@@ -38,9 +52,12 @@ struct Meeting {
 };
 
 struct Warp {
-  uint32_t present;       // lanes that exist (the last warp of a block may be short)
+  uint32_t lanes, present;          // those that exist: the last warp of a block may be short
   uint32_t index;
-  Meeting full;
+  uint32_t partial_used;            // places of `partial` that have ever been used in this block
+  uint32_t deposited[kWarp];        // by lane: exchanges whose value is there to be read
+  Exchange ahead[kAhead];
+  uint64_t value[kAhead][kWarp];    // what each lane brings to each exchange
   Meeting partial[kWarp];
 };
 
@@ -122,31 +139,107 @@ __attribute__((noinline, cold)) inline void say_place() {
 
 // ---- waiting ----
 
-// Go to `next` at once, without asking whether it can run: nearly always it can. One that is resumed too early
-// hands over to the scheduler, which looks for a fiber that can go on.
-inline __attribute__((always_inline)) void wait_until_changed(const uint32_t* word, uint32_t value, Fiber* next) {
+struct Place { const char* name; const char* file; int line; };
+
+// Go to `next` at once, without asking whether it can run: nearly always it can. One that is resumed too early hands
+// over to the scheduler, which looks for a fiber that can go on.
+__attribute__((noinline)) inline void give_way(const uint32_t* word, uint32_t value, Fiber* next, Place at, uint32_t mask) {
   Fiber* self = current;
   self->wait_word = word;
   self->wait_value = value;
+  self->wait_name = at.name;
+  self->wait_file = at.file;
+  self->wait_line = at.line;
+  self->wait_mask = mask;
   switch_to(self, next);
   while (__builtin_expect(*word == value, 0)) switch_to(self, &scheduler);
 }
 
-__attribute__((noinline, cold)) inline void bad_mask(const char* name, uint32_t mask, const char* file, int line) {
+// Out of line, so that a loop that seldom waits keeps its registers. But a compiler that looks into give_way sees no
+// access to a kernel's static (shared) variables there, and would keep them in registers across it: the two empty
+// statements say that all memory may be read and written in between.
+inline __attribute__((always_inline)) void wait_until_changed(const uint32_t* word, uint32_t value, Fiber* next,
+                                                              Place at, uint32_t mask) {
+  asm volatile("" ::: "memory");
+  give_way(word, value, next, at, mask);
+  asm volatile("" ::: "memory");
+}
+
+__attribute__((noinline, cold)) inline void bad_mask(Place at, uint32_t mask) {
   say_place();
-  say("%s at %s:%d names the lanes of mask 0x%08x, which does not include the lane that calls it", name,
-      base_name(file), line, mask);
+  say("%s at %s:%d names the lanes of mask 0x%08x, which does not include the lane that calls it", at.name,
+      base_name(at.file), at.line, mask);
   fail_now();
 }
 
-__attribute__((noinline, cold)) inline void different_places(const Meeting& m, const char* name, const char* file,
-                                                             int line) {
+__attribute__((noinline, cold)) inline void different_places(Place first, Place at, uint32_t mask) {
   say_place();
   say("%s at %s:%d meets %s at line %d under the same mask 0x%08x: lanes of one warp that exchange values must "
       "do so in the same call, so move it out of the divergent branch",
-      name, base_name(file), line, m.name, m.line, m.mask);
+      at.name, base_name(at.file), at.line, first.name, first.line, mask);
   fail_now();
 }
+
+// ---- the full warp ----
+
+inline __attribute__((always_inline)) Exchange& arrive(Fiber* self, Warp& warp, Place at) {
+  SIMT_NEW_EPOCH();
+  uint32_t generation = self->exchanges++;
+  Exchange& x = warp.ahead[generation % kAhead];
+  while (__builtin_expect(x.generation != generation, 0))   // a lane that is kAhead behind has yet to read
+    wait_until_changed(&x.generation, x.generation, self->next_in_warp, at, kFull);
+  if (x.arrived++ == 0) {
+    x.line = at.line;
+    x.name = at.name;
+    x.file = at.file;
+    x.votes = 0;
+  } else if (__builtin_expect(x.line != at.line, 0)) {
+    different_places({x.name, x.file, x.line}, at, kFull);
+  }
+  return x;
+}
+
+inline __attribute__((always_inline)) void leave(Warp& warp, Exchange& x) {
+  if (++x.left == warp.lanes) {
+    x.arrived = x.left = 0;
+    x.generation += kAhead;
+  }
+}
+
+// The value that lane `source` brings to this exchange.
+inline __attribute__((always_inline)) uint64_t exchange_full(uint64_t bits, uint32_t source, Place at) {
+  Fiber* self = current;
+  Warp& warp = *self->warp;
+  Exchange& x = arrive(self, warp, at);
+  const uint32_t mine = self->exchanges;
+  uint64_t* value = warp.value[(mine - 1) % kAhead];
+  value[self->lane] = bits;
+  warp.deposited[self->lane] = mine;
+  uint64_t result = kPoison;
+  if (__builtin_expect(source < warp.lanes, 1)) {
+    const uint32_t* theirs = &warp.deposited[source];
+    while (__builtin_expect(*theirs < mine, 0)) wait_until_changed(theirs, *theirs, self->next_in_warp, at, kFull);
+    result = value[source];
+  }
+  leave(warp, x);
+  return result;
+}
+
+// Waits for every lane; returns the lanes that came with `vote` true.
+inline __attribute__((always_inline)) uint32_t meet_full(bool vote, Place at) {
+  Fiber* self = current;
+  Warp& warp = *self->warp;
+  Exchange& x = arrive(self, warp, at);
+  x.votes |= (uint32_t)vote << self->lane;
+  warp.deposited[self->lane] = self->exchanges;
+  if (x.arrived == warp.lanes) x.whole++;
+  else wait_until_changed(&x.whole, x.whole, self->next_in_warp, at, kFull);
+  uint32_t votes = x.votes;
+  leave(warp, x);
+  return votes;
+}
+
+// ---- some lanes of a warp ----
 
 inline void set_mask(Meeting& m, uint32_t mask, uint32_t present) {
   m.mask = mask;
@@ -157,47 +250,46 @@ inline void set_mask(Meeting& m, uint32_t mask, uint32_t present) {
 // A lane is in at most one meeting, waiting or not yet resumed, so of 32 places one is always free.
 __attribute__((noinline)) inline Meeting& partial_meeting(Warp& w, uint32_t mask) {
   Meeting* unused = nullptr;
-  for (Meeting& m : w.partial) {
+  for (uint32_t i = 0; i < w.partial_used; i++) {
+    Meeting& m = w.partial[i];
     if (m.mask == mask) return m;
     if (!unused && m.unread == 0 && m.missing == m.expected) unused = &m;
   }
+  if (!unused) unused = &w.partial[w.partial_used++];
   set_mask(*unused, mask, w.present);
   return *unused;
 }
 
-// Bring `bits` to the meeting of `mask`, wait for the others; returns the meeting and which set to read.
+// Bring `bits` (and its lowest bit as a vote) to the meeting of `mask`, wait for the others; which set to read.
 struct Met { Meeting& meeting; uint32_t set; };
 
-template <bool kVote>
-inline __attribute__((always_inline)) Met meet(uint32_t mask, uint64_t bits, const char* name, const char* file,
-                                               int line) {
+__attribute__((noinline)) inline Met meet_some(uint32_t mask, uint64_t bits, Place at) {
   SIMT_NEW_EPOCH();
   Fiber* self = current;
-  Warp& warp = *self->warp;
-  Meeting& m = mask == kFull ? warp.full : partial_meeting(warp, mask);
-  if (__builtin_expect(mask != kFull && !(mask >> self->lane & 1), 0)) bad_mask(name, mask, file, line);
-  uint32_t generation = m.generation, set = generation & 1, missing = m.missing;
-  if (missing == m.expected) {
-    m.line = line;
-    m.name = name;
-    m.file = file;
-    if (kVote) m.votes[set] = 0;
-  } else if (__builtin_expect(m.line != line, 0)) {
-    different_places(m, name, file, line);
+  if (!(mask >> self->lane & 1)) bad_mask(at, mask);
+  Meeting& m = partial_meeting(*self->warp, mask);
+  uint32_t generation = m.generation, set = generation & 1;
+  if (m.missing == m.expected) {
+    m.line = at.line;
+    m.name = at.name;
+    m.file = at.file;
+    m.votes[set] = 0;
+  } else if (m.line != at.line) {
+    different_places({m.name, m.file, m.line}, at, mask);
   }
   m.slot[set][self->lane] = bits;
-  if (kVote) m.votes[set] |= (uint32_t)(bits & 1) << self->lane;
-  m.missing = --missing;
-  if (missing == 0) {
-    m.missing = m.expected;
+  m.votes[set] |= (uint32_t)(bits & 1) << self->lane;
+  if (--m.missing == 0) {
+    m.missing = m.unread = m.expected;
     m.generation = generation + 1;
-    if (mask != kFull) m.unread = m.expected;
   } else {
-    wait_until_changed(&m.generation, generation, self->next_in_warp);
+    wait_until_changed(&m.generation, generation, self->next_in_warp, at, mask);
   }
-  if (mask != kFull) m.unread--;
+  m.unread--;
   return {m, set};
 }
+
+// ---- the block and the grid ----
 
 inline void release_barrier(Block& b) {
   b.arrived = 0;
@@ -205,32 +297,22 @@ inline void release_barrier(Block& b) {
   b.count[b.generation & 1] = 0;
 }
 
-// Threads may come to one barrier from several places, so each remembers its own, for the report of a deadlock.
-inline __attribute__((always_inline)) void wait_at_barrier(const uint32_t* word, uint32_t generation, const char* name,
-                                                           const char* file, int line) {
-  Fiber* self = current;
-  self->barrier_name = name;
-  self->barrier_file = file;
-  self->barrier_line = line;
-  wait_until_changed(word, generation, self->next_in_block);
-}
-
 // Returns how many threads of the block came with `vote` true. Threads that have exited are not waited for.
-inline __attribute__((always_inline)) uint32_t block_barrier(bool vote, const char* name, const char* file, int line) {
+inline __attribute__((always_inline)) uint32_t block_barrier(bool vote, Place at) {
   SIMT_NEW_EPOCH();
   Block& b = *current->block;
   uint32_t generation = b.generation, set = generation & 1;
   b.count[set] += vote;
   if (++b.arrived == b.live) release_barrier(b);
-  else wait_at_barrier(&b.generation, generation, name, file, line);
+  else wait_until_changed(&b.generation, generation, current->next_in_block, at, 0);
   return b.count[set];
 }
 
-inline void grid_barrier(const char* file, int line) {
+inline void grid_barrier(Place at) {
   SIMT_NEW_EPOCH();
   if (!cooperative) {
     say_place();
-    say("grid sync at %s:%d in a launch that is not cooperative", base_name(file), line);
+    say("grid sync at %s:%d in a launch that is not cooperative", base_name(at.file), at.line);
     fail_now();
   }
   uint32_t generation = grid_generation;
@@ -238,7 +320,7 @@ inline void grid_barrier(const char* file, int line) {
     grid_arrived = 0;
     grid_generation++;
   } else {
-    wait_at_barrier(&grid_generation, generation, "grid sync", file, line);
+    wait_until_changed(&grid_generation, generation, current->next_in_block, at, 0);
   }
 }
 
@@ -288,10 +370,8 @@ inline void set_up(Block& b, const Launch& l) {
     Warp& w = b.warps[warp_order[k]];
     w.index = warp_order[k];
     uint32_t start = w.index * kWarp, lanes = threads - start < kWarp ? threads - start : kWarp;
+    w.lanes = lanes;
     w.present = lanes == kWarp ? kFull : (1u << lanes) - 1;
-    set_mask(w.full, kFull, w.present);
-    memset(w.full.slot, 0xff, sizeof(w.full.slot));   // what a lane that does not exist would say
-    for (Meeting& m : w.partial) set_mask(m, 0, 0);
     lane_permutation(lane_order, lanes, l.lane_order < 2 ? l.lane_order : l.lane_order + w.index);
     for (uint32_t i = 0; i < lanes; i++) {
       Fiber& f = b.fibers[start + lane_order[i]];
@@ -325,7 +405,16 @@ inline void begin(Block& b, const Launch& l, uint64_t linear, uint32_t first_fib
     f.wait_word = &constant_one;
     f.wait_value = 0;
     f.exited = false;
-    f.epoch = 0;
+    f.exchanges = f.epoch = 0;
+  }
+  for (uint32_t w = 0; w * kWarp < threads; w++) {
+    Warp& warp = b.warps[w];
+    warp.partial_used = 0;
+    memset(warp.deposited, 0, sizeof(warp.deposited));
+    for (uint32_t i = 0; i < kAhead; i++) {
+      warp.ahead[i].generation = i;
+      warp.ahead[i].arrived = warp.ahead[i].left = 0;
+    }
   }
   memset(b.dynamic_shared, 0xff, l.dynamic_shared_bytes);   // reads of what nobody wrote show as NaN
 }
@@ -345,14 +434,24 @@ __attribute__((noinline, cold)) inline void say_lanes(uint32_t lanes) {
   }
 }
 
-// Where a fiber waits: at the meeting or the barrier whose generation it watches.
-struct Place { const char* name; const char* file; int line; uint32_t mask; };
-
-inline Place waits_at(const Fiber& f) {
-  if (f.wait_word == &f.warp->full.generation) return {f.warp->full.name, f.warp->full.file, f.warp->full.line, kFull};
-  for (const Meeting& m : f.warp->partial)
-    if (f.wait_word == &m.generation) return {m.name, m.file, m.line, m.mask};
-  return {f.barrier_name, f.barrier_file, f.barrier_line, 0};
+// Lanes that others wait for in an exchange of the full warp, and that did not come.
+__attribute__((noinline, cold)) inline void say_absent(Block& b, Warp& w) {
+  uint32_t most = 0, absent = 0;
+  for (uint32_t i = 0; i < w.lanes; i++) {
+    uint32_t n = b.fibers[w.index * kWarp + i].exchanges;
+    if (n > most) most = n;
+  }
+  uint32_t least = most;
+  for (uint32_t i = 0; i < w.lanes; i++) {
+    uint32_t n = b.fibers[w.index * kWarp + i].exchanges;
+    if (n < least) least = n;
+  }
+  for (uint32_t i = 0; i < w.lanes; i++) absent |= (uint32_t)(b.fibers[w.index * kWarp + i].exchanges == least) << i;
+  const Exchange& x = w.ahead[least % kAhead];
+  if (most == least || x.generation != least || !x.arrived) return;
+  say("\n  warp %u, lanes ", w.index);
+  say_lanes(absent);
+  say(" never came to %s at %s:%d, which names all 32 lanes", x.name, base_name(x.file), x.line);
 }
 
 // Who waits where: lanes of a warp grouped by the place at which they wait.
@@ -360,24 +459,39 @@ __attribute__((noinline, cold)) inline void report_deadlock(Block& b, const Laun
   uint32_t threads = l.block.x * l.block.y * l.block.z;
   say("deadlock in block (%u,%u,%u): no thread can go on.", b.index.x, b.index.y, b.index.z);
   for (uint32_t start = 0; start < threads; start += kWarp) {
-    uint32_t lanes = threads - start < kWarp ? threads - start : kWarp, told = 0;
-    for (uint32_t i = 0; i < lanes; i++) {
+    Warp& w = b.warps[start / kWarp];
+    uint32_t told = 0;
+    for (uint32_t i = 0; i < w.lanes; i++) {
       if (told >> i & 1) continue;
       const Fiber& f = b.fibers[start + i];
-      const Place place = f.exited ? Place{} : waits_at(f);
       uint32_t same = 0;
-      for (uint32_t j = i; j < lanes; j++) {
+      for (uint32_t j = i; j < w.lanes; j++) {
         const Fiber& g = b.fibers[start + j];
-        const Place other = g.exited ? Place{} : waits_at(g);
-        if (other.name == place.name && other.line == place.line && other.mask == place.mask) same |= 1u << j;
+        bool alike = f.exited == g.exited && (f.exited || (f.wait_name == g.wait_name && f.wait_line == g.wait_line &&
+                                                           f.wait_mask == g.wait_mask));
+        same |= (uint32_t)alike << j;
       }
       told |= same;
-      say("\n  warp %u, lanes ", start / kWarp);
+      say("\n  warp %u, lanes ", w.index);
       say_lanes(same);
       if (f.exited) say(" have exited");
-      else say(" wait in %s at %s:%d", place.name, base_name(place.file), place.line);
-      if (place.mask) say(" for the lanes of mask 0x%08x", place.mask);
+      else say(" wait in %s at %s:%d", f.wait_name, base_name(f.wait_file), f.wait_line);
+      if (!f.exited && f.wait_mask) say(" for the lanes of mask 0x%08x", f.wait_mask);
     }
+    say_absent(b, w);
+  }
+}
+
+// Every lane of a warp has ended: each must have been in every exchange of the full warp. Where lanes did not have to
+// wait for the one that never came, nothing was blocked; a GPU hangs all the same.
+inline void check_exchanges(Block& b, const Launch& l) {
+  uint32_t threads = l.block.x * l.block.y * l.block.z;
+  for (uint32_t t = 1; t < threads; t++) {
+    if (t % kWarp == 0 || b.fibers[t].exchanges == b.fibers[t - 1].exchanges) continue;
+    say("lanes missing from an exchange in block (%u,%u,%u):", b.index.x, b.index.y, b.index.z);
+    say_absent(b, b.warps[t / kWarp]);
+    failed = true;
+    return;
   }
 }
 
@@ -416,6 +530,7 @@ inline int run_blocks(Launch& l, uint64_t first, uint64_t last) {
       report_deadlock(b, l);
       failed = true;
     }
+    if (!failed) check_exchanges(b, l);
   }
   free(b.dynamic_shared);
   return failed;
@@ -432,7 +547,8 @@ inline int run_cooperative(Launch& l) {
   for (uint64_t i = 0; i < blocks; i++) {
     Block& b = all[i];
     b.fibers = (Fiber*)aligned_alloc(64, threads * sizeof(Fiber));
-    b.warps = (Warp*)calloc(warps, sizeof(Warp));
+    b.warps = (Warp*)aligned_alloc(64, warps * sizeof(Warp));
+    memset(b.warps, 0, warps * sizeof(Warp));
     b.dynamic_shared = (char*)aligned_alloc(128, dynamic);
     b.saved_shared = (char*)malloc(shared + 1);
     memset(b.saved_shared, 0xff, shared);
@@ -447,10 +563,13 @@ inline int run_cooperative(Launch& l) {
       if (shared) memcpy(all[i].saved_shared, __start_simt_shared, shared);
     }
   }
-  for (uint64_t i = 0; i < blocks && grid_live && !failed; i++) {
-    if (!all[i].live) continue;
-    report_deadlock(all[i], l);
-    failed = true;
+  for (uint64_t i = 0; i < blocks && !failed; i++) {
+    if (all[i].live) {
+      report_deadlock(all[i], l);
+      failed = true;
+    } else {
+      check_exchanges(all[i], l);
+    }
   }
   for (uint64_t i = 0; i < blocks; i++) {
     free(all[i].fibers);

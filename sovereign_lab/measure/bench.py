@@ -16,7 +16,6 @@ from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
-from tqdm import tqdm
 
 from sovereign_lab.devices import Device, open_device
 from sovereign_lab.devices.cuda import why_no_gpu
@@ -25,6 +24,7 @@ from sovereign_lab.devices.simt.device import SimtDevice
 from sovereign_lab.engine import PHASES, Engine
 from sovereign_lab.kernels.registry import OPS
 from sovereign_lab.measure.roofline import find_gpu, floor, token_bytes
+from sovereign_lab.models import reference
 from sovereign_lab.models.model import Model, load_model
 from sovereign_lab.models.quants import quantise_q4_0
 
@@ -128,6 +128,21 @@ def decode_figures(
     return figures
 
 
+def accuracy_figures(model: Model, device: Device, phase: str) -> list[Figure]:
+    """||d|| / ||reference|| of the logits of a few words: to the reference with the same KV type, and to FP32."""
+    tokens = model.tokenizer.encode("The old lighthouse keeper looked out to sea")
+    logits = Engine(model, device, phase).logits(tokens)
+    figures = []
+    for what, dtype in (
+        ("to the same roundings", np.float16),
+        ("to FP32", np.float32),
+    ):
+        expected = reference.forward(model, tokens, dtype)
+        distance = float(np.linalg.norm(logits - expected) / np.linalg.norm(expected))
+        figures.append(Figure.of(f"  phase {phase}, logits {what}", "of norm", [distance]))
+    return figures
+
+
 def environment(device: Device) -> dict[str, str]:
     """What the figures were measured with."""
     facts = {
@@ -154,56 +169,49 @@ def environment(device: Device) -> dict[str, str]:
 def main() -> None:
     """Parse the command line and print the figures."""
     parser = argparse.ArgumentParser(description=__doc__)
+    default = "simt" if why_no_gpu() else "cuda"
+    parser.add_argument("--device", choices=("simt", "cuda"), default=default)
     parser.add_argument(
-        "--device", choices=("simt", "cuda"), default="simt" if why_no_gpu() else "cuda"
+        "--model", action="append", help="a catalog name or a path; may be repeated"
     )
     parser.add_argument(
-        "--model", help="smollm2-135m on the SIMT device, synthetic:tinyllama-1.1b on a GPU"
-    )
-    parser.add_argument(
-        "--phase",
-        action="append",
-        help="may be given several times; 8b on the SIMT device, all on a GPU",
+        "--phase", action="append", help="may be repeated; all phases on a GPU, else 8b"
     )
     parser.add_argument("--tokens", type=int, help="tokens a measurement")
-    parser.add_argument("--record", type=Path, help="a folder: the run is kept there as JSON")
+    parser.add_argument(
+        "--record", type=Path, help="a folder: each model's run is kept there as JSON"
+    )
     options = parser.parse_args()
 
     device = open_device(options.device)
     on_gpu = device.properties.kind == "cuda"
-    model_name = options.model or ("synthetic:tinyllama-1.1b" if on_gpu else "smollm2-135m")
+    names = options.model or (["synthetic:tinyllama-1.1b"] if on_gpu else ["smollm2-135m"])
     phases = options.phase or (list(PHASES) if on_gpu else ["8b"])
+    tokens, repeats = options.tokens or (128 if on_gpu else 12), 5 if on_gpu else 3
     print(f"{device.properties.name}: {device.properties.times}")
-    figures = [] if on_gpu else simt_figures()
-    for figure in figures:
-        print(figure, flush=True)
-    model = load_model(model_name, progress=True)
-    for phase in tqdm(phases, "phases", leave=False):
-        new = decode_figures(
-            model, device, phase, options.tokens or (128 if on_gpu else 12), 5 if on_gpu else 3
-        )
-        figures += new
-        for figure in new:
-            tqdm.write(str(figure))
-    if options.record:
-        facts = environment(device)
-        path = (
-            options.record
-            / f"{facts['date']}-{device.properties.arch}-{model_name.replace(':', '-')}.json"
-        )
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(
-            json.dumps(
-                {
-                    "environment": facts,
-                    "model": model_name,
-                    "figures": [asdict(f) for f in figures],
-                },
-                indent=1,
-            )
-            + "\n"
-        )
-        print(f"recorded in {path}")
+    if not on_gpu:
+        for figure in simt_figures():
+            print(figure, flush=True)
+    for name in names:
+        model = load_model(name, progress=True)
+        figures = []
+        for phase in phases:
+            new = decode_figures(model, device, phase, tokens, repeats)
+            new += accuracy_figures(model, device, phase)
+            print(*new, sep="\n", flush=True)
+            figures += new
+        if options.record:
+            record(options.record, name, device, figures)
+
+
+def record(folder: Path, model: str, device: Device, figures: list[Figure]) -> None:
+    """Keep a run as JSON: the figures, and what they were measured with."""
+    facts = environment(device)
+    path = folder / f"{facts['date']}-{device.properties.arch}-{model.replace(':', '-')}.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    run = {"environment": facts, "model": model, "figures": [asdict(f) for f in figures]}
+    path.write_text(json.dumps(run, indent=1) + "\n")
+    print(f"recorded in {path}")
 
 
 if __name__ == "__main__":

@@ -58,8 +58,8 @@ This card and `figures.json` were written by the build itself.
 ## Data
 
 {r.stories:,} stories ({r.story_tokens:,} tokens), all written by the grammar in
-`sovereign_lab/recipes/storyteller/grammar` from the seed {r.seed}. No other text was used, no
-text of another model, and nothing about a real person. Some pairs of a hero and an object are held
+`sovereign_lab/recipes/storyteller/grammar` from the seed {r.seed}. No other text was used, no text
+of another model, and nothing about a real person. Some pairs of a hero and an object are held
 out: they occur in no training story, and all figures below that say "held-out" are about them.
 
 ## Method
@@ -69,9 +69,11 @@ out: they occur in no training story, and all figures below that say "held-out" 
 on a machine with a GPU and `pip install 'sovereign-lab[recipe]'` runs everything from the seed. A
 vocabulary is learned from the stories as BPE and written as scores. The network is trained by
 AdamW with bf16 arithmetic: {schedule.steps:,} steps of {schedule.batch_rows} rows of \
-{shape.context:,} tokens, then {schedule.quantised_steps:,} steps in which it sees its weights as
-the file will hold them (Q4_0 and Q8_0, straight-through); {r.trained_tokens:,} tokens in all.
-This build took {r.minutes:.1f} minutes on {r.machine}, {r.date}, with {r.software}.
+{shape.context:,} tokens, then
+{schedule.quantised_steps:,} steps in which it sees its weights as the file will hold them (Q4_0 and \
+Q8_0,
+straight-through); {r.trained_tokens:,} tokens in all. This build took {r.minutes:.1f} minutes on
+{r.machine}, {r.date}, with {r.software}.
 
 ## Figures
 
@@ -81,14 +83,18 @@ Mean cross-entropy of a token, in nats, on stories that were not trained on:
 |---|{"---|" * len(r.losses)}
 {_loss_rows(r.losses)}
 
+The last part goes on training while it makes the network used to its stored weights, so the last
+row is lower than the first for both reasons.
+
 Perplexity of the shipped file on held-out stories: {r.perplexity:.3f} a token. The grammar draws
 its words at random, so even a perfect model of it would stay above 1.
 
 The openings of held-out stories, continued to the end by the shipped file, beside the grammar's
 own stories. Consistent: the story ends, hero and thing of the opening are in its last third, no
 other thing and no third name has come in, and the hero's pronoun is right until a friend appears;
-`grammar.consistency` judges that by rules, and now and then wrongly. Distinct-n: different runs of n words over all
-runs in all the stories. Repeated: runs of four words that stood in the same story before.
+`grammar.consistency` judges that by rules, and now and then wrongly. Distinct-n: different runs of
+n words over all runs in all the stories. Repeated: runs of four words that stood in the same story
+before.
 
 | told by | stories | consistent | finished | words | distinct-1 | distinct-2 | distinct-3 | repeated |
 |---|---|---|---|---|---|---|---|---|

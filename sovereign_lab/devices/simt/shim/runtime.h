@@ -11,9 +11,14 @@
 
 #include "fiber.h"
 
-// The bounds of the section that holds every __shared__ variable of the kernel (absent when it has none).
+// The bounds of the section that holds every __shared__ variable of the kernel.
+#if defined(__APPLE__)
+extern "C" char __start_simt_shared[] __asm("section$start$__DATA$simt_shared");
+extern "C" char __stop_simt_shared[] __asm("section$end$__DATA$simt_shared");
+#else   // absent when it has none
 extern "C" char __start_simt_shared[] __attribute__((weak, visibility("hidden")));
 extern "C" char __stop_simt_shared[] __attribute__((weak, visibility("hidden")));
+#endif
 
 namespace simt {
 

@@ -1,12 +1,12 @@
 # Every target sets `.venv` up first; after the first time that takes a moment.
-#   make run [PROMPT="..."] [MODEL=...] [DEVICE=auto|simt|cuda] [TOKENS=40]
+#   make run [PROMPT="..."] [MODEL=...] [DEVICE=auto|simt|cuda] [TOKENS=300]
 #   make lab | test | lint | notebooks-test | gpu-test | bench | format | pins | clean
 
 PYTHON ?= python3
-PROMPT ?= Once upon a time, in a small village by the sea,
-MODEL ?= smollm2-135m
+PROMPT ?= Once upon a time, there was a little fox named Tom.
+MODEL ?= storyteller
 DEVICE ?= auto
-TOKENS ?= 40
+TOKENS ?= 300
 NOTEBOOKS ?= notebooks
 export PROMPT
 

@@ -185,7 +185,9 @@ def main() -> None:
 
     device = open_device(options.device)
     on_gpu = device.properties.kind == "cuda"
-    names = options.model or (["synthetic:tinyllama-1.1b"] if on_gpu else ["smollm2-135m"])
+    names = options.model or (
+        ["synthetic:tinyllama-1.1b"] if on_gpu else ["storyteller", "smollm2-135m"]
+    )
     phases = options.phase or (list(PHASES) if on_gpu else ["8b"])
     tokens, repeats = options.tokens or (128 if on_gpu else 12), 5 if on_gpu else 3
     print(f"{device.properties.name}: {device.properties.times}")
@@ -207,7 +209,8 @@ def main() -> None:
 def record(folder: Path, model: str, device: Device, figures: list[Figure]) -> None:
     """Keep a run as JSON: the figures, and what they were measured with."""
     facts = environment(device)
-    path = folder / f"{facts['date']}-{device.properties.arch}-{model.replace(':', '-')}.json"
+    slug = Path(model).stem if model.endswith(".gguf") else model.replace(":", "-")
+    path = folder / f"{facts['date']}-{device.properties.arch}-{slug}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
     run = {"environment": facts, "model": model, "figures": [asdict(f) for f in figures]}
     path.write_text(json.dumps(run, indent=1) + "\n")

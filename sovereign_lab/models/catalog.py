@@ -11,7 +11,7 @@ from sovereign_lab.models.cache import cache_dir
 
 __all__ = ["DEFAULT", "Entry", "cache_dir", "entries", "resolve"]
 
-DEFAULT = "smollm2-135m"
+DEFAULT = "storyteller"
 
 
 class Entry(NamedTuple):
@@ -62,10 +62,10 @@ def entries() -> list[Entry]:
 
 def _recipes() -> dict[str, _Recipe]:
     recipes = {
-        DEFAULT: _Recipe(smollm2.DESCRIPTION, smollm2.WHERE, smollm2.present, smollm2.make),
-        "storyteller": _Recipe(
+        DEFAULT: _Recipe(
             storyteller.DESCRIPTION, storyteller.WHERE, storyteller.present, storyteller.make
         ),
+        "smollm2-135m": _Recipe(smollm2.DESCRIPTION, smollm2.WHERE, smollm2.present, smollm2.make),
         "tinyllama-1.1b": _Recipe(
             tinyllama.DESCRIPTION, tinyllama.WHERE, tinyllama.present, tinyllama.make
         ),

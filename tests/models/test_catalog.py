@@ -38,7 +38,7 @@ def present(name: str) -> bool:
 
 def test_the_catalog_lists_every_model(cache: Path) -> None:
     names = [entry.name for entry in catalog.entries()]
-    assert names[0] == catalog.DEFAULT == "smollm2-135m"
+    assert names[0] == catalog.DEFAULT == "storyteller"
     assert {"tinyllama-1.1b", "synthetic:tinyllama-1.1b", "synthetic:tiny"} < set(names)
     assert all(entry.description and entry.where for entry in catalog.entries())
     assert not cache.exists(), "a look at the catalog wrote into the cache"
@@ -49,7 +49,9 @@ def test_a_path_is_itself(tiny: Path) -> None:
 
 
 def test_what_is_neither_name_nor_file() -> None:
-    with pytest.raises(LabError, match=r"no model 'gpt-5'; the catalog has smollm2-135m, tiny"):
+    with pytest.raises(
+        LabError, match=r"no model 'gpt-5'; the catalog has storyteller, smollm2-135m, tiny"
+    ):
         catalog.resolve("gpt-5")
     for missing in ("missing.gguf", "some/where/model"):
         with pytest.raises(LabError, match=f"there is no file {missing}"):

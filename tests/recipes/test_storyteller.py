@@ -98,6 +98,7 @@ def test_llama_cpp_agrees(path: Path, model: Model) -> None:
     assert len(same) > 200 and np.mean(same) >= 0.95 and np.mean(distances) < 0.1
 
 
+@pytest.mark.slow
 def test_the_engine_tells_a_story() -> None:
     from sovereign_lab.devices import open_device
     from sovereign_lab.engine import Engine

@@ -5,8 +5,9 @@ next token at nearly every position and give llama.cpp's choice nearly the same 
 small distance is expected: llama.cpp's CPU kernels round activations to 8 bits.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import llama_cpp_oracle
@@ -14,19 +15,35 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from sovereign_lab.devices import open_device
+from sovereign_lab.devices import Device
 from sovereign_lab.engine import PHASES, Engine
 from sovereign_lab.models import reference
 from sovereign_lab.models.catalog import resolve
 from sovereign_lab.models.model import Model, load_model
 
-PROMPTS = (
-    "def fibonacci(n):",
-    "Once upon a time,",
-    "The capital of France is",
-    "In the morning, she opened",
-    "Water boils when it is",
-)
+PROMPTS = {
+    "smollm2-135m": (
+        "def fibonacci(n):",
+        "Once upon a time,",
+        "The capital of France is",
+        "In the morning, she opened",
+        "Water boils when it is",
+    ),
+    "storyteller": (
+        "Once upon a time",
+        "There was once a little owl",
+        "One spring, a hare called Peter",
+        "This is the story of Bess",
+        "In the pear orchard lived",
+    ),
+}
+# SmolLM2 takes about half a second a token on the SIMT device, the storyteller a tenth of that.
+ENGINE_CASES = [
+    ("smollm2-135m", "8b", 32),
+    ("smollm2-135m", "3", 8),
+    ("smollm2-135m", "5", 8),
+    *(("storyteller", phase, 32) for phase in PHASES),
+]
 Logits = Callable[[list[int]], npt.NDArray[np.float32]]  # token ids -> [len, vocab]
 
 
@@ -39,22 +56,17 @@ class Agreement:
     logprob_distance: float
 
 
-@pytest.fixture(scope="session")
-def path() -> Path:
-    return resolve("smollm2-135m")
+@cache
+def loaded(name: str) -> tuple[Path, Model]:
+    path = resolve(name)
+    return path, load_model(path)
 
 
-@pytest.fixture(scope="session")
-def model(path: Path) -> Model:
-    return load_model(path)
-
-
-def compare(
-    path: Path, model: Model, logits: Logits, prompts: Sequence[str], positions: int
-) -> Agreement:
+def compare(name: str, logits: Logits, positions: int) -> Agreement:
+    path, model = loaded(name)
     same: list[bool] = []
     distances: list[float] = []
-    for prompt in prompts:
+    for prompt in PROMPTS[name]:
         prompt_ids = model.tokenizer.encode(prompt)
         continuation = llama_cpp_oracle.greedy_with_logprobs(path, prompt_ids, positions)
         assert len(continuation) == positions, f"llama.cpp ended {prompt!r} early"
@@ -77,8 +89,9 @@ def assert_agrees(agreement: Agreement) -> None:
     assert agreement.logprob_distance < 0.1
 
 
-def test_oracle_gives_full_softmax_before_sampling(path: Path, model: Model) -> None:
-    ids = model.tokenizer.encode(PROMPTS[0])
+def test_oracle_gives_full_softmax_before_sampling() -> None:
+    path, model = loaded("smollm2-135m")
+    ids = model.tokenizer.encode("def fibonacci(n):")
     everything = llama_cpp_oracle.next_token_logprobs(path, ids, model.config.vocab)
     assert len(everything) == model.config.vocab
     assert sum(np.exp(list(everything.values()))) == pytest.approx(1.0, abs=1e-3)
@@ -87,20 +100,14 @@ def test_oracle_gives_full_softmax_before_sampling(path: Path, model: Model) -> 
     assert first[1] == pytest.approx(everything[first[0]], abs=1e-3)
 
 
-def test_reference_agrees(path: Path, model: Model) -> None:
-    assert_agrees(
-        compare(path, model, lambda ids: reference.forward(model, ids), PROMPTS, positions=32)
-    )
+@pytest.mark.parametrize("name", PROMPTS)
+def test_reference_agrees(name: str) -> None:
+    _, model = loaded(name)
+    assert_agrees(compare(name, lambda ids: reference.forward(model, ids), positions=32))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["simt", pytest.param("cuda", marks=pytest.mark.gpu)])
-@pytest.mark.parametrize(
-    ("phase", "prompts", "positions"),
-    [("8b", 5, 32), *((phase, 5, 8) for phase in PHASES if phase != "8b")],
-)
-def test_engine_agrees(
-    path: Path, model: Model, kind: str, phase: str, prompts: int, positions: int
-) -> None:
-    engine = Engine(model, open_device(kind), phase=phase)
-    assert_agrees(compare(path, model, engine.logits, PROMPTS[:prompts], positions))
+@pytest.mark.parametrize(("name", "phase", "positions"), ENGINE_CASES)
+def test_engine_agrees(any_device: Device, name: str, phase: str, positions: int) -> None:
+    _, model = loaded(name)
+    assert_agrees(compare(name, Engine(model, any_device, phase=phase).logits, positions))

@@ -1,4 +1,4 @@
-"""The command `sovereign-lab`: generate text, look into a model file, manage model files.
+"""The command `sovereign-lab`: generate text, look at the machine and at model files, manage these.
 
 Results go to stdout, everything about them (progress, notices, figures) to stderr, so that a pipe
 gets the text or the JSON object and nothing else. The rooms are imported inside the commands: help
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from sovereign_lab.models.gguf_file import GGUFFile, TensorInfo
     from sovereign_lab.models.model import Config
 
-DEFAULT_PROMPT = "Once upon a time, in a small village by the sea,"
+DEFAULT_PROMPT = "Once upon a time, there was a little fox named Tom."
 
 app = typer.Typer(
     name="sovereign-lab",
@@ -78,6 +78,24 @@ def run(
     max_tokens: Annotated[int, typer.Option(min=1, help="The most tokens to generate.")] = 64,
     temperature: Annotated[float, typer.Option(min=0.0, help="0 takes the likeliest token.")] = 0.0,
     seed: Annotated[int, typer.Option(help="Seeds sampling when the temperature is above 0.")] = 0,
+    top_k: Annotated[
+        int, typer.Option(help="Draw from so many of the likeliest tokens; 0: all.")
+    ] = 0,
+    top_p: Annotated[
+        float, typer.Option(help="Draw from the likeliest tokens that sum to this probability.")
+    ] = 1.0,
+    min_p: Annotated[
+        float, typer.Option(help="Draw from tokens at least so likely against the likeliest.")
+    ] = 0.0,
+    repeat_penalty: Annotated[
+        float, typer.Option(help="Above 1, the last 64 tokens are less likely to come again.")
+    ] = 1.0,
+    stop: Annotated[
+        list[str] | None, typer.Option(help="End the text before this string; may be repeated.")
+    ] = None,
+    chat: Annotated[
+        bool, typer.Option("--chat", help="PROMPT is a message, put into the model's template.")
+    ] = False,
     check: Annotated[
         bool, typer.Option(help="Compare every token's argmax with the NumPy reference afterwards.")
     ] = True,
@@ -93,7 +111,19 @@ def run(
         facts.print(escape(notice), style="dim")
     engine = sl.Engine(loaded, opened, phase=phase, progress=True)
 
-    stream = engine.stream(prompt, max_tokens=max_tokens, temperature=temperature, seed=seed)
+    if chat:
+        prompt = engine.chat_prompt([{"role": "user", "content": prompt}])
+    stream = engine.stream(
+        prompt,
+        max_tokens=max_tokens,
+        temperature=temperature,
+        seed=seed,
+        stop=stop or (),
+        top_k=top_k,
+        top_p=top_p,
+        min_p=min_p,
+        repeat_penalty=repeat_penalty,
+    )
     if as_json:
         for _ in stream:
             pass
@@ -114,6 +144,7 @@ def run(
         "model": loaded.config.name,
         "agreement": agreement,
         "finish_reason": generation.finish_reason,
+        "stop": generation.stop,
     }
     if as_json:
         print(json.dumps(record, ensure_ascii=False, default=_plain))
@@ -134,7 +165,9 @@ def _run_summary(record: dict[str, Any], generation: Generation, device: Propert
     """What was generated, how fast, on what, and whether to trust it."""
     table = Table(box=None, show_header=False, padding=(0, 2, 0, 0), title_justify="left")
     reasons = {
-        "stop": "the model ended its text",
+        "stop": "the model ended its text"
+        if generation.stop is None
+        else f"the stop string {generation.stop!r} came up",
         "length": "the limit of --max-tokens was reached",
         "context": "the model's context is full",
     }
@@ -171,6 +204,19 @@ def _run_summary(record: dict[str, Any], generation: Generation, device: Propert
 def _figure(value: float | None) -> str:
     """Three significant digits, or a dash where too few tokens were made to tell."""
     return "-" if value is None else f"{value:,.3g}" if abs(value) < 100 else f"{value:,.0f}"
+
+
+@app.command()
+def doctor(as_json: JSONOption = False) -> None:
+    """Show what of this machine the lab can use, and what to do about the rest; 1 where it cannot run."""
+    from sovereign_lab.checkup import doctor
+
+    report = doctor()
+    if as_json:
+        print(json.dumps(report.record()))
+    else:
+        Console(highlight=False).print(report)
+    raise typer.Exit(0 if report.ok else 1)
 
 
 @app.command()

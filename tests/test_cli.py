@@ -52,6 +52,7 @@ def test_run_json_is_one_object_with_every_figure(capsys: pytest.CaptureFixture[
         "model",
         "agreement",
         "finish_reason",
+        "stop",
     }
     assert 1 <= len(record["token_ids"]) <= 3
     assert record["device"].startswith("simt")
@@ -82,6 +83,58 @@ def test_temperature_is_seeded(capsys: pytest.CaptureFixture[str]) -> None:
         texts.append(one_json_object(capsys.readouterr().out)["token_ids"])
     assert texts[0] == texts[1]
     assert texts[0] != texts[2]
+
+
+def test_choices_of_sampling_reach_the_engine(capsys: pytest.CaptureFixture[str]) -> None:
+    def token_ids(*options: str) -> list[int]:
+        assert cli.main(generate("--json", "--no-check", *options)) == 0
+        return one_json_object(capsys.readouterr().out)["token_ids"]
+
+    greedy = token_ids()
+    hot = ("--temperature", "5", "--seed", "1")
+    assert token_ids(*hot) != greedy
+    for only_the_likeliest in (("--top-k", "1"), ("--top-p", "0"), ("--min-p", "1")):
+        assert token_ids(*hot, *only_the_likeliest) == greedy
+    assert greedy[0] not in token_ids("--repeat-penalty", "1e9")[1:]
+    assert_one_sentence(generate("--top-p", "1.5"), capsys, "top_p is a probability from 0 to 1")
+
+
+def test_stop_string_is_not_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(generate("--json", "--no-check")) == 0
+    text = one_json_object(capsys.readouterr().out)["text"]
+    stop = text[1:3]
+    options = ["--json", "--no-check", "--stop", "never there", "--stop", stop]
+    assert cli.main(generate(*options)) == 0
+    record = one_json_object(capsys.readouterr().out)
+    assert record["text"] == text[: text.index(stop)]
+    assert (record["finish_reason"], record["stop"]) == ("stop", stop)
+    assert cli.main(generate("--no-check", "--stop", stop)) == 0
+    assert f"the stop string {stop!r} came up" in " ".join(capsys.readouterr().err.split())
+
+
+def test_chat_with_a_model_that_has_no_template_is_one_sentence(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert_one_sentence(generate("--chat"), capsys, "no chat template", "plain prompt")
+
+
+def test_chat_puts_the_prompt_into_the_model_s_template(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import dataclasses
+
+    import sovereign_lab as sl
+
+    model = sl.load_model(TINY)
+    template = "{{ messages[0].role }}: {{ messages[0].content }}!"
+    tokenizer = dataclasses.replace(model.tokenizer, chat_template=template)
+    chatting = dataclasses.replace(model, tokenizer=tokenizer)
+    monkeypatch.setattr(sl, "load_model", lambda name, progress: chatting, raising=False)
+    assert cli.main(generate("--json", "--no-check", "--chat")) == 0
+    chat = one_json_object(capsys.readouterr().out)["token_ids"]
+    plain = ["run", "user: abc!", "--model", TINY, "--device", "simt", "--max-tokens", "3"]
+    assert cli.main([*plain, "--json", "--no-check"]) == 0
+    assert chat == one_json_object(capsys.readouterr().out)["token_ids"]
 
 
 def test_unknown_phase_is_one_sentence(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,7 +1,8 @@
 """A model on a device, at a phase of the ladder: it scores texts and generates them."""
 
 import time
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Sequence
+from typing import Unpack
 
 import numpy as np
 from tqdm import tqdm
@@ -9,18 +10,18 @@ from tqdm import tqdm
 from sovereign_lab.devices import Device, Kernel
 from sovereign_lab.devices.device import Capture, Source
 from sovereign_lab.engine import forward
+from sovereign_lab.engine.chat import Message, render
 from sovereign_lab.engine.forward import Call
-from sovereign_lab.engine.generation import FinishReason, Generation
+from sovereign_lab.engine.generation import Generation
 from sovereign_lab.engine.kv_cache import KVCache
 from sovereign_lab.engine.phases import PHASES
-from sovereign_lab.engine.sampling import Sampler
+from sovereign_lab.engine.sampling import Filters, Sampling
+from sovereign_lab.engine.stops import StopStrings
+from sovereign_lab.engine.stream import TextStream
 from sovereign_lab.errors import LabError
 from sovereign_lab.kernels.registry import Variant, op
 from sovereign_lab.models import reference
 from sovereign_lab.models.model import Model
-
-# How many tokens a GPU runs ahead before the host looks at them: it never waits for the host between tokens.
-RUN_AHEAD = 16
 
 
 class Engine:
@@ -98,7 +99,8 @@ class Engine:
                 kernel, grid, variant.threads, list(args.values()), variant.shared_bytes(args)
             )
 
-    def _run(self, calls: Sequence[Call]) -> None:
+    def run(self, calls: Sequence[Call]) -> None:
+        """Run `prefill_calls` or `decode_calls` once: the token at the device's position, and on to the next."""
         if not self.graphs:
             self._launch_all(calls)
             return
@@ -137,7 +139,7 @@ class Engine:
         self._begin(token_ids, given=self.context + 1)
         rows = []
         for _ in token_ids:
-            self._run(self.decode_calls)
+            self.run(self.decode_calls)
             rows.append(self.device.to_host(self.state.logits))
         return np.stack(rows)
 
@@ -154,23 +156,57 @@ class Engine:
     # ---- generating ----
 
     def generate(
-        self, prompt: str, max_tokens: int = 64, temperature: float = 0.0, seed: int = 0
+        self,
+        prompt: str,
+        max_tokens: int = 64,
+        temperature: float = 0.0,
+        seed: int = 0,
+        *,
+        stop: str | Sequence[str] = (),
+        **filters: Unpack[Filters],
     ) -> Generation:
-        """Continue `prompt` by up to `max_tokens` tokens; see `stream` for what it raises."""
-        stream = self.stream(prompt, max_tokens, temperature, seed)
+        """Continue `prompt` by up to `max_tokens` tokens; see `stream` for the rest and what it raises."""
+        stream = self.stream(prompt, max_tokens, temperature, seed, stop=stop, **filters)
         for _ in stream:
             pass
         return stream.result
 
+    def chat(
+        self,
+        messages: Sequence[Message],
+        max_tokens: int = 64,
+        temperature: float = 0.0,
+        seed: int = 0,
+        *,
+        stop: str | Sequence[str] = (),
+        **filters: Unpack[Filters],
+    ) -> Generation:
+        """The answer to `messages` ({"role": ..., "content": ...} each); see `chat_prompt` and `stream`."""
+        prompt = self.chat_prompt(messages)
+        return self.generate(prompt, max_tokens, temperature, seed, stop=stop, **filters)
+
+    def chat_prompt(self, messages: Sequence[Message]) -> str:
+        """The prompt that the model's own template makes of `messages`; `chat.render` says what it raises."""
+        return render(self.model.tokenizer, messages)
+
     def stream(
-        self, prompt: str, max_tokens: int = 64, temperature: float = 0.0, seed: int = 0
-    ) -> "TextStream":
+        self,
+        prompt: str,
+        max_tokens: int = 64,
+        temperature: float = 0.0,
+        seed: int = 0,
+        *,
+        stop: str | Sequence[str] = (),
+        **filters: Unpack[Filters],
+    ) -> TextStream:
         """Iterate over pieces of text as they are generated; the stream's `result` is there once it has ended.
 
-        temperature 0 takes the most likely token. An empty prompt starts from the BOS token. Raises LabError
-        for a prompt longer than the context, an empty one where the model has no BOS, a bad temperature, or a
-        kernel that fails.
+        temperature 0 takes the most likely token. `filters` are top_k, top_p, min_p, repeat_penalty and
+        repeat_window, as `Sampling` explains them. The text ends before the first `stop` string that comes
+        up. An empty prompt starts from the BOS token. Raises LabError for a prompt longer than the context, an
+        empty one where the model has no BOS, a bad choice of sampling, or a kernel that fails.
         """
+        sampling = Sampling(temperature=temperature, seed=seed, **filters)
         tokenizer = self.model.tokenizer
         ids = tokenizer.encode(prompt)
         if not ids and tokenizer.bos_id is not None:
@@ -178,101 +214,15 @@ class Engine:
         self._check(ids)
         if max_tokens < 1:
             raise LabError(f"max_tokens is 1 or more; got {max_tokens}.")
-        return TextStream(
-            self, prompt, ids, max_tokens, Sampler(temperature, seed) if temperature else None
-        )
+        return TextStream(self, prompt, ids, max_tokens, sampling, StopStrings(stop))
 
-    def _prefill(self, ids: Sequence[int], given: int) -> float | None:
+    def prefill(self, ids: Sequence[int], given: int) -> float | None:
         """Run all tokens but the last, one by one; tokens per second, None where there are none to run."""
         self._begin(ids, given)
         if len(ids) == 1:
             return None
         start = time.perf_counter()
         for _ in ids[:-1]:
-            self._run(self.prefill_calls)
+            self.run(self.prefill_calls)
         self.device.synchronize()
         return (len(ids) - 1) / (time.perf_counter() - start)
-
-
-class TextStream(Iterator[str]):
-    """Pieces of text as they come; `result` once the stream has ended."""
-
-    result: Generation
-
-    def __init__(
-        self, engine: Engine, prompt: str, ids: list[int], max_tokens: int, sampler: Sampler | None
-    ) -> None:
-        self._engine, self._prompt, self._ids, self._sampler = engine, prompt, ids, sampler
-        # The last position can still be run, and its token is one more than the context holds.
-        room = engine.context - len(ids) + 1
-        self._limit: int = min(max_tokens, room)
-        self._at_limit: FinishReason = "length" if max_tokens <= room else "context"
-        self._seconds = 0.0
-        self._forwards = 0
-        self._pieces = self._generate()
-
-    def __next__(self) -> str:
-        return next(self._pieces)
-
-    def _generate(self) -> Generator[str, None, None]:
-        tokenizer = self._engine.model.tokenizer
-        text, pieces = tokenizer.stream(), []
-        token_ids: list[int] = []
-        argmax_ids: list[int] = []
-        reason = self._at_limit
-        given = len(self._ids) if self._sampler is None else self._engine.context + 1
-        prefill = self._engine._prefill(self._ids, given)
-        for token, best in self._tokens():
-            if token in tokenizer.eog_ids:
-                reason = "stop"
-                break
-            token_ids.append(token)
-            argmax_ids.append(best)
-            pieces.append(text.push(token))
-            if pieces[-1]:
-                yield pieces[-1]
-        pieces.append(text.finish())
-        if pieces[-1]:
-            yield pieces[-1]
-        self.result = Generation(
-            prompt=self._prompt,
-            text="".join(pieces),
-            prompt_ids=tuple(self._ids),
-            token_ids=tuple(token_ids),
-            argmax_ids=tuple(argmax_ids),
-            finish_reason=reason,
-            tokens_per_second=self._forwards / self._seconds,
-            ms_per_forward=self._seconds / self._forwards * 1e3,
-            prefill_tokens_per_second=prefill,
-        )
-
-    def _tokens(self) -> Iterator[tuple[int, int]]:
-        """(token, argmax) for up to the limit; the clock runs only while the device or the sampler works."""
-        engine, state = self._engine, self._engine.state
-        first = len(self._ids)
-        ahead = (
-            RUN_AHEAD if self._sampler is None and engine.device.properties.kind == "cuda" else 1
-        )
-        done = 0
-        while done < self._limit:
-            count = min(ahead, self._limit - done)
-            start = time.perf_counter()
-            for _ in range(count):
-                engine._run(engine.decode_calls)
-            if self._sampler is None:
-                new = [
-                    (int(t), int(t))
-                    for t in engine.device.to_host(
-                        state.tokens[first + done : first + done + count]
-                    )
-                ]
-            else:
-                logits = engine.device.to_host(state.logits)
-                new = [(self._sampler.pick(logits), int(np.argmax(logits)))]
-                engine.device.update(
-                    state.tokens[first + done : first + done + 1], np.array([new[0][0]], np.int32)
-                )
-            self._seconds += time.perf_counter() - start
-            self._forwards += count
-            done += count
-            yield from new

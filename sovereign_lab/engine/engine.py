@@ -91,7 +91,8 @@ class Engine:
 
     # ---- running launches ----
 
-    def _launch_all(self, calls: Sequence[Call]) -> None:
+    def launch_all(self, calls: Sequence[Call]) -> None:
+        """Launch `calls` one after the other, each with the phase's variant of its op."""
         for name, args in calls:
             variant, kernel = self.kernels[name]
             grid = op(name).grid(variant, args)
@@ -102,12 +103,12 @@ class Engine:
     def run(self, calls: Sequence[Call]) -> None:
         """Run `prefill_calls` or `decode_calls` once: the token at the device's position, and on to the next."""
         if not self.graphs:
-            self._launch_all(calls)
+            self.launch_all(calls)
             return
         which = "prefill" if calls is self.prefill_calls else "decode"
         if which not in self._recordings:
             with self.device.capture() as capture:
-                self._launch_all(calls)
+                self.launch_all(calls)
             self._recordings[which] = capture
         self._recordings[which].replay()
 

@@ -152,6 +152,12 @@ _op(
 _op(
     "gemv_q4_0",
     Variant(
+        FOLDER / "gemv_q4_0/0_block_per_row.cu",
+        threads=256,
+        rows_per_block=1,
+        teaches="partial sums meet in shared memory, a barrier a step; most threads have nothing to do",
+    ),
+    Variant(
         FOLDER / "gemv_q4_0/1_warp_per_row.cu",
         threads=128,
         rows_per_block=4,
@@ -162,6 +168,12 @@ _op(
         threads=128,
         rows_per_block=4,
         teaches="32 lanes read 32 neighbours: one request, four sectors",
+    ),
+    Variant(
+        FOLDER / "gemv_q4_0/3_float4.cu",
+        threads=128,
+        rows_per_block=4,
+        teaches="a quarter of the load instructions for x, the same bytes",
     ),
     meaning="y = W x with W in Q4_0",
     outputs=("y",),
@@ -190,7 +202,19 @@ _op(
         teaches="scores, softmax and weighted sum with a barrier between each",
     ),
     Variant(
-        FOLDER / "attention/2_online_softmax.cu",
+        FOLDER / "attention/1_64_threads.cu",
+        threads=64,
+        rows_per_block=1,
+        teaches="more threads at work, and two barriers more for every position",
+    ),
+    Variant(
+        FOLDER / "attention/2_split_values.cu",
+        threads=256,
+        rows_per_block=1,
+        teaches="the sum over positions is split over the warps too: no chain as long as the context",
+    ),
+    Variant(
+        FOLDER / "attention/3_online_softmax.cu",
         threads=256,
         rows_per_block=1,
         teaches="one pass: the running softmax is corrected as it goes along",
@@ -220,6 +244,12 @@ _op(
         threads=128,
         rows_per_block=4,
         teaches="x is read once for two matrices, and the products stay in registers",
+    ),
+    Variant(
+        FOLDER / "ffn_swiglu/1_float4.cu",
+        threads=128,
+        rows_per_block=4,
+        teaches="the fused kernel with wider loads of x",
     ),
     meaning="hidden = silu(W_gate x) * (W_up x), fused",
     outputs=("hidden",),
@@ -252,6 +282,12 @@ _op(
         threads=128,
         rows_per_block=4,
         teaches="a warp a row: four sectors a request",
+    ),
+    Variant(
+        FOLDER / "logits/2_float4.cu",
+        threads=128,
+        rows_per_block=4,
+        teaches="a quarter of the load instructions, the same sectors",
     ),
     meaning="y = W x in FP32, over the vocabulary",
     outputs=("y",),

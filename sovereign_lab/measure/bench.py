@@ -128,6 +128,62 @@ def decode_figures(
     return figures
 
 
+def start_at(engine: Engine, position: int) -> None:
+    """Make the engine ready to run at `position`, over a cache of seeded noise: its speed does not depend on it."""
+    shape = (position, engine.model.config.kv_heads, engine.model.config.head_dim)
+    noise: np.ndarray = (
+        np.random.default_rng(0).standard_normal(shape, np.float32).astype(engine.kv.dtype)
+    )
+    for cache in (*engine.kv.keys, *engine.kv.values):
+        engine.device.update(cache[:position], noise)
+    engine.device.update(engine.state.tokens[: position + 1], np.ones(position + 1, np.int32))
+    for array, value in ((engine.state.position, position), (engine.state.given, position + 1)):
+        engine.device.update(array, np.array([value], np.int32))
+
+
+def context_figures(
+    model: Model, device: Device, phase: str, contexts: list[int], tokens: int
+) -> list[Figure]:
+    """Decode at longer contexts: ms a forward pass, the median of 5 runs of `tokens` tokens."""
+    engine = Engine(model, device, phase)
+    figures = []
+    for context in contexts:
+        samples = []
+        for repeat in range(6):
+            start_at(engine, context)
+            with device.timer() as timer:
+                for _ in range(tokens):
+                    engine.run(engine.decode_calls)
+            if repeat:
+                samples.append(timer.milliseconds / tokens)
+        figures.append(Figure.of(f"  phase {phase}, at position {context}", "ms", samples))
+    return figures
+
+
+def op_figures(model: Model, device: Device, phase: str, position: int) -> list[Figure]:
+    """Each op's launches of one forward pass, recorded and replayed alone: us a token, at `position`."""
+    engine = Engine(model, device, phase)
+    start_at(engine, position)
+    engine.run(engine.decode_calls)  # so that every activation holds numbers
+    figures = []
+    for name in dict.fromkeys(op for op, _ in engine.decode_calls):
+        calls = [call for call in engine.decode_calls if call[0] == name]
+        start_at(engine, position)
+        with device.capture() as capture:
+            engine.launch_all(calls)
+        samples = []
+        for repeat in range(6):
+            device.update(engine.state.position, np.array([position], np.int32))
+            with device.timer() as timer:
+                for _ in range(20):
+                    capture.replay()
+            if repeat:
+                samples.append(timer.milliseconds * 1e3 / 20)
+        what = f"  phase {phase}, {name} x {len(calls)}, at position {position}"
+        figures.append(Figure.of(what, "us", samples))
+    return figures
+
+
 def accuracy_figures(model: Model, device: Device, phase: str) -> list[Figure]:
     """||d|| / ||reference|| of the logits of a few words: to the reference with the same KV type, and to FP32."""
     tokens = model.tokenizer.encode("The old lighthouse keeper looked out to sea")
@@ -181,6 +237,12 @@ def main() -> None:
     parser.add_argument(
         "--record", type=Path, help="a folder: each model's run is kept there as JSON"
     )
+    parser.add_argument(
+        "--context",
+        type=int,
+        action="append",
+        help="measure at this position, and each op alone at the first; may be repeated",
+    )
     options = parser.parse_args()
 
     device = open_device(options.device)
@@ -199,7 +261,11 @@ def main() -> None:
         figures = []
         for phase in phases:
             new = decode_figures(model, device, phase, tokens, repeats)
-            new += accuracy_figures(model, device, phase)
+            if options.context:
+                new += context_figures(model, device, phase, options.context, tokens=32)
+                new += op_figures(model, device, phase, options.context[0])
+            else:
+                new += accuracy_figures(model, device, phase)
             print(*new, sep="\n", flush=True)
             figures += new
         if options.record:

@@ -175,7 +175,7 @@ def test_empty_prompt_starts_from_bos(any_device: Device, tiny: Model) -> None:
 def test_what_cannot_be_done_is_a_sentence(simt: Device, tiny: Model) -> None:
     engine = Engine(tiny, simt, context=8)
     for message, call in {
-        "There is no phase '99'; the ladder has 3, 5": lambda: Engine(tiny, simt, "99"),
+        "There is no phase '99'; the ladder has 0, 3, 5": lambda: Engine(tiny, simt, "99"),
         "A KV cache holds fp16 or fp32; got 'int8'": lambda: Engine(tiny, simt, kv_dtype="int8"),
         "context of 1 to 64 positions; 65": lambda: Engine(tiny, simt, context=65),
         "tokens, and the context has room for 8": lambda: engine.generate("a b c d e f g h i j"),

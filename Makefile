@@ -1,6 +1,7 @@
 # Every target sets `.venv` up first; after the first time that takes a moment.
 #   make run [PROMPT="..."] [MODEL=...] [DEVICE=auto|simt|cuda] [TOKENS=300]
 #   make lab | test | lint | notebooks-test | gpu-test | bench | format | pins | clean
+#   make fuzz [FUZZ_COUNT=10000] [FUZZ_SEED=...]
 
 PYTHON ?= python3
 PROMPT ?= Once upon a time, there was a little fox named Tom.
@@ -8,6 +9,8 @@ MODEL ?= storyteller
 DEVICE ?= auto
 TOKENS ?= 300
 NOTEBOOKS ?= notebooks
+FUZZ_COUNT ?= 10000
+FUZZ_SEED ?= $(shell date +%s)
 export PROMPT
 
 BIN := .venv/bin
@@ -16,7 +19,7 @@ PY := $(BIN)/python
 ALLOW_ROOT := $(if $(filter 0,$(shell id -u)),--allow-root)
 
 .DEFAULT_GOAL := run
-.PHONY: run lab test lint unit-test notebooks-test gpu-test bench format pins clean set-up set-up-test
+.PHONY: run lab test lint unit-test notebooks-test gpu-test fuzz bench format pins clean set-up set-up-test
 
 set-up:
 	@$(PYTHON) sovereign_lab/provision.py
@@ -49,6 +52,11 @@ notebooks-test: set-up-test
 
 gpu-test: set-up-test
 	$(PY) -m pytest tests -m gpu --require-gpu
+
+# Many more damaged model files than `make test` tries, from a new seed, which is printed.
+fuzz: set-up-test
+	SOVEREIGN_FUZZ_COUNT=$(FUZZ_COUNT) SOVEREIGN_FUZZ_SEED=$(FUZZ_SEED) \
+	    $(PY) -m pytest -q -s tests/models/test_fuzz_gguf.py
 
 bench: set-up
 	@$(PY) -m sovereign_lab.measure.bench

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import errno
 import json
+import math
 import re
+import reprlib
 import sys
 from collections.abc import Iterator
 from contextvars import ContextVar
@@ -224,25 +226,42 @@ def inspect(
     file: Annotated[str, typer.Argument(help="A GGUF file, or a name from `models list`.")],
     as_json: JSONOption = False,
 ) -> None:
-    """Show what a GGUF file holds, the bytes a token costs, and the floors of known GPUs."""
+    """Show what a GGUF file holds and, for a model that the lab can run, what a token costs.
+
+    A file of another architecture is shown too, with the reason why the lab does not run it.
+    """
     from sovereign_lab.models.catalog import resolve
     from sovereign_lab.models.gguf_file import open_gguf
-    from sovereign_lab.models.model import read_config
 
     opened = open_gguf(resolve(file, progress=True))
+    config, why_not = _config_or_reason(opened)
     if as_json:
-        print(json.dumps(_inspection(opened, read_config(opened)), default=_plain))
+        print(json.dumps(_inspection(opened, config, why_not), default=_plain))
         return
     out = Console(highlight=False)
-    # Tensors first: they also show where the architecture is one that the lab cannot run.
     out.print(
         f"[bold]{escape(str(opened.path))}[/bold]  {opened.path.stat().st_size / 1e6:,.1f} MB"
     )
+    out.print(_metadata_table(opened))
     out.print(_tensor_table(opened))
-    config = read_config(opened)
+    if config is None:
+        out.print(f"Not run here: {escape(str(why_not))}", soft_wrap=True)
+        return
     out.print(_config_table(config))
     for table in _cost_tables(opened, config):
         out.print(table)
+
+
+def _config_or_reason(file: GGUFFile) -> tuple[Config, None] | tuple[None, str]:
+    """The Config of a model whose costs can be told, or the reason why there is none."""
+    from sovereign_lab.models.model import read_config
+
+    try:
+        config = read_config(file)
+        _costs(file, config)
+    except LabError as error:
+        return None, str(error)
+    return config, None
 
 
 def _head(file: GGUFFile) -> TensorInfo:
@@ -261,17 +280,27 @@ def _costs(file: GGUFFile, config: Config) -> dict[str, TokenBytes]:
     return {type.name: token_bytes(config, type) for type in sorted(types)}
 
 
-def _inspection(file: GGUFFile, config: Config) -> dict[str, Any]:
-    """The whole inspection as plain values; sizes in bytes, floors in ms and tokens/s."""
+def _inspection(file: GGUFFile, config: Config | None, why_not: str | None) -> dict[str, Any]:
+    """The whole inspection as plain values; sizes in bytes, floors in ms and tokens/s.
+
+    Without a config there are no costs, and `why_not` says why. Of a long array of metadata, the
+    length is told.
+    """
     from dataclasses import asdict
 
     from sovereign_lab.measure.roofline import GPUS, floor
 
-    costs = _costs(file, config)
+    costs = {} if config is None else _costs(file, config)
     return {
         "path": str(file.path),
         "bytes": file.path.stat().st_size,
-        "config": asdict(config),
+        "architecture": file.metadata.get("general.architecture"),
+        "config": None if config is None else asdict(config),
+        "why_not_run": why_not,
+        "metadata": {
+            key: f"{len(value)} values" if _is_long(value) else _json_value(value)
+            for key, value in file.metadata.items()
+        },
         "tensors": [
             {"name": t.name, "type": t.type.name, "shape": t.shape, "bytes": t.nbytes}
             for t in file.tensors.values()
@@ -285,6 +314,32 @@ def _inspection(file: GGUFFile, config: Config) -> dict[str, Any]:
             for least in [floor(cost.at(0), gpu)]
         ],
     }
+
+
+def _is_long(value: Any) -> bool:
+    return isinstance(value, list) and len(value) > 8
+
+
+def _json_value(value: Any) -> Any:
+    """A metadata value as JSON has it: infinities and NaN have no number there."""
+    if isinstance(value, list):
+        return [_json_value(item) for item in value]
+    return value if not isinstance(value, float) or math.isfinite(value) else str(value)
+
+
+def _metadata_table(file: GGUFFile) -> Table:
+    """Every metadata value on a line of its own, long ones shortened."""
+    table = Table(title=f"{len(file.metadata)} metadata values", title_justify="left")
+    for heading in ("key", "type", "value"):
+        table.add_column(heading, overflow="fold")
+    for key, value in file.metadata.items():
+        type, element = file.value_types[key]
+        name = type.name if element is None else f"{element.name}[{len(value)}]"
+        # ascii() and not the text itself: control characters of a stranger's file stay out of the
+        # terminal.
+        shown = reprlib.repr(value) if not isinstance(value, str) else ascii(value[:100])
+        table.add_row(escape(ascii(key)[1:-1]), name.lower(), escape(shown))
+    return table
 
 
 def _tensor_table(file: GGUFFile) -> Table:

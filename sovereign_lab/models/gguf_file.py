@@ -2,16 +2,20 @@
 
 The header is read here rather than by `gguf.GGUFReader`, which takes seconds over a vocabulary of
 49,152 tokens and trusts every count it finds. Types, block sizes and decoding are the library's.
+
+Arrays are walked first and become lists only when the whole header holds together: a list takes
+many times the bytes that it has in the file, and a damaged file is to cost next to nothing.
 """
 
 import dataclasses
 import math
 import mmap
 import struct
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -22,7 +26,12 @@ from gguf.quants import dequantize
 from sovereign_lab.errors import LabError
 
 VERSIONS = (2, 3)
-MOST_ELEMENTS = 1 << 22  # of one metadata array; the largest vocabularies have 2^18 tokens
+# A header past these is refused, so that no header takes long to read. The largest known: vocabularies
+# of 2^18 tokens with 2^19 merges (1.3 million elements), and models of a few thousand tensors.
+MOST_ELEMENTS = 1 << 21  # of all the arrays in the metadata
+MOST_ENTRIES = 1 << 14  # metadata values; tensors
+MOST_TEXT = 1 << 24  # bytes of a string
+MOST_NAME = (1 << 16) - 1  # bytes of a name, by the specification
 
 _SCALARS = {
     GGUFValueType.UINT8: "<B",
@@ -37,13 +46,15 @@ _SCALARS = {
     GGUFValueType.INT64: "<q",
     GGUFValueType.FLOAT64: "<d",
 }
+_INTEGERS = {type for type, code in _SCALARS.items() if code[1] in "BbHhIiQq"}
 
 
 @dataclass(frozen=True)
 class TensorInfo:
     """One tensor as the header describes it.
 
-    shape is in NumPy's order, (rows, cols) for a matrix; offset counts bytes from the file's start.
+    shape is in NumPy's order, (rows, cols) for a matrix; offset, of the tensor's data, and entry, of
+    its description in the header, count bytes from the file's start.
     """
 
     name: str
@@ -51,6 +62,7 @@ class TensorInfo:
     shape: tuple[int, ...]
     offset: int
     nbytes: int
+    entry: int
 
 
 @dataclass(frozen=True)
@@ -58,12 +70,13 @@ class GGUFFile:
     """A GGUF file whose header holds together; see `open_gguf`.
 
     metadata has plain Python values, arrays as lists; value_types the GGUF type of each, and the
-    element type of an array.
+    element type of an array; places the offset of each in the file, in bytes.
     """
 
     path: Path
     metadata: dict[str, Any]
     value_types: dict[str, tuple[GGUFValueType, GGUFValueType | None]]
+    places: dict[str, int]
     tensors: dict[str, TensorInfo]
     data: npt.NDArray[np.uint8] = dataclasses.field(repr=False)
 
@@ -82,6 +95,19 @@ class GGUFFile:
         if name not in self.tensors:
             raise LabError(f"{self.path}: there is no tensor {name!r}; the file is not complete")
         return self.tensors[name]
+
+    def wrong(self, field: str, problem: str, offset: int | None = None) -> LabError:
+        """An error that names the file, a metadata key or tensor, and its offset.
+
+        The offset, in bytes, is that of the field's entry in the header if none is given.
+        """
+        if offset is None and field in self.places:
+            offset = self.places[field]
+        elif offset is None and field in self.tensors:
+            offset = self.tensors[field].entry
+        name = field if field.isprintable() and 0 < len(field) <= 80 else _named(field)
+        where = name if offset is None else f"{name} at offset {offset}"
+        return LabError(f"{self.path}: {where} {problem}")
 
 
 def decode(
@@ -115,51 +141,88 @@ def open_gguf(path: str | Path) -> GGUFFile:
 
     header = _Header(path, mapped, size)
     tensor_count, value_count = header.preamble()
-    metadata: dict[str, Any] = {}
-    value_types: dict[str, tuple[GGUFValueType, GGUFValueType | None]] = {}
+    values: dict[str, _Value] = {}
     for index in range(value_count):
         start = header.at
-        key = header.string(f"the name of metadata value {index}")
-        if key in metadata:
-            raise header.wrong(f"metadata {key!r}", start, "stands in the file twice")
-        value_types[key], metadata[key] = header.value(key)
+        key = header.string(f"the name of metadata value {index}", MOST_NAME)
+        if key in values:
+            raise header.wrong(f"metadata {_named(key)}", start, "stands in the file twice")
+        values[key] = header.value(key, start)
 
-    alignment = metadata.get("general.alignment", GGUF_DEFAULT_ALIGNMENT)
-    if not isinstance(alignment, int) or alignment <= 0 or alignment & (alignment - 1):
-        raise LabError(f"{path}: general.alignment is {alignment!r}; a power of two was expected")
+    alignment = _alignment(header, values.get("general.alignment"))
     described = [header.tensor(index) for index in range(tensor_count)]
     data_start = -(-header.at // alignment) * alignment
-    tensors = _place(path, described, data_start, alignment, size)
-    return GGUFFile(path, metadata, value_types, tensors, np.frombuffer(mapped, np.uint8))
+    tensors = _place(header, described, data_start, alignment)
+    return GGUFFile(
+        path=path,
+        metadata={key: header.read(value) for key, value in values.items()},
+        value_types={key: (value.type, value.element) for key, value in values.items()},
+        places={key: value.entry for key, value in values.items()},
+        tensors=tensors,
+        data=np.frombuffer(mapped, np.uint8),
+    )
+
+
+def _alignment(header: "_Header", value: "_Value | None") -> int:
+    """What the offsets of tensors are multiples of, in bytes."""
+    if value is None:
+        return int(GGUF_DEFAULT_ALIGNMENT)
+    alignment = header.read(value) if value.type in _INTEGERS else None
+    if alignment is None or alignment <= 0 or alignment & (alignment - 1):
+        found = value.type.name if alignment is None else alignment
+        raise header.wrong(
+            "general.alignment", value.entry, f"is {found}; a power of two was expected"
+        )
+    return int(alignment)
 
 
 def _place(
-    path: Path, described: list[TensorInfo], data_start: int, alignment: int, size: int
+    header: "_Header", described: list[TensorInfo], data_start: int, alignment: int
 ) -> dict[str, TensorInfo]:
     """Tensors with offsets from the file's start; each inside the file, aligned, and apart."""
     tensors: dict[str, TensorInfo] = {}
     for tensor in described:
-        where = f"{path}: tensor {tensor.name!r}"
-        offset = data_start + tensor.offset
+        field = f"tensor {_named(tensor.name)}"
+        end = data_start + tensor.offset + tensor.nbytes
         if tensor.name in tensors:
-            raise LabError(f"{where} stands in the file twice")
+            raise header.wrong(field, tensor.entry, "stands in the file twice")
         if tensor.offset % alignment:
-            raise LabError(f"{where}: offset {tensor.offset} is not a multiple of {alignment}")
-        if offset + tensor.nbytes > size:
-            raise LabError(
-                f"{where} should end at byte {offset + tensor.nbytes}, but the file has {size}: "
-                "it is cut short or damaged; fetch it again"
+            raise header.wrong(
+                field, tensor.entry, f"has offset {tensor.offset}, not a multiple of {alignment}"
             )
-        tensors[tensor.name] = TensorInfo(
-            tensor.name, tensor.type, tensor.shape, offset, tensor.nbytes
-        )
+        if end > header.size:
+            raise header.wrong(
+                field,
+                tensor.entry,
+                f"should end at byte {end}, but the file has {header.size}: "
+                "it is cut short or damaged; fetch it again",
+            )
+        tensors[tensor.name] = replace(tensor, offset=data_start + tensor.offset)
     in_order = sorted(tensors.values(), key=lambda tensor: tensor.offset)
     for before, after in pairwise(in_order):
         if before.offset + before.nbytes > after.offset:
             raise LabError(
-                f"{path}: tensors {before.name!r} and {after.name!r} overlap at {after.offset}"
+                f"{header.path}: tensors {_named(before.name)} and {_named(after.name)} "
+                f"overlap at offset {after.offset}; the file is damaged"
             )
     return tensors
+
+
+def _named(name: str) -> str:
+    """A name from the file as a sentence can bear it: quoted, and not of any length."""
+    return repr(name if len(name) <= 80 else f"{name[:77]}...")
+
+
+class _Value(NamedTuple):
+    """A metadata value that is known to lie in the file, with all its elements, from `at` on."""
+
+    type: GGUFValueType
+    element: GGUFValueType | None
+    """The type of an array's elements; None for a value that is no array."""
+    length: int
+    at: int
+    entry: int
+    """The offset of the whole entry, which starts with the key."""
 
 
 class _Header:
@@ -167,6 +230,7 @@ class _Header:
 
     def __init__(self, path: Path, data: mmap.mmap, size: int) -> None:
         self.path, self.data, self.size, self.at = path, data, size, 0
+        self.elements = 0  # of all arrays so far
 
     def wrong(self, field: str, offset: int, problem: str) -> LabError:
         return LabError(f"{self.path}: {field} at offset {offset} {problem}")
@@ -208,6 +272,8 @@ class _Header:
         for what, least in (("tensor count", 32), ("metadata count", 13)):
             start = self.at
             count = self._number("<Q", what)
+            if count > MOST_ENTRIES:
+                raise self.wrong(what, start, f"is {count}; at most {MOST_ENTRIES} are read")
             if count > (self.size - self.at) // least:
                 raise self.wrong(
                     what,
@@ -218,11 +284,14 @@ class _Header:
             counts.append(count)
         return counts[0], counts[1]
 
-    def string(self, field: str) -> str:
+    def string(self, field: str, most: int = MOST_TEXT) -> str:
+        start = self.at
         length = self._number("<Q", f"the length of {field}")
+        if most < length <= self.size - self.at:
+            raise self.wrong(field, start, f"has {length} bytes; at most {most} are read")
         start = self._take(length, field)
         try:
-            return self.data[start : self.at].decode("utf-8")
+            return self.data[start : self.at].decode()
         except UnicodeDecodeError:
             raise self.wrong(field, start, "is not UTF-8 text") from None
 
@@ -234,29 +303,24 @@ class _Header:
         except ValueError:
             raise self.wrong(field, start, f"has the value type {number}, unknown here") from None
 
-    def value(self, key: str) -> tuple[tuple[GGUFValueType, GGUFValueType | None], Any]:
-        """The type and the value of one metadata entry; an array's element type comes second."""
-        field = f"metadata {key!r}"
+    def value(self, key: str, entry: int) -> _Value:
+        """Step over the metadata value of this key, whose entry starts at that offset."""
+        field = f"metadata {_named(key)}"
         type = self._type(field)
-        if type == GGUFValueType.STRING:
-            return (type, None), self.string(field)
         if type != GGUFValueType.ARRAY:
-            return (type, None), self._number(_SCALARS[type], field)
+            start = self.at
+            if type == GGUFValueType.STRING:
+                self.string(field)
+            else:
+                self._number(_SCALARS[type], field)
+            return _Value(type, None, 1, start, entry)
 
         start = self.at
         element = self._type(field)
         if element == GGUFValueType.ARRAY:
             raise self.wrong(field, start, "is an array of arrays, which is not read here")
         count = self._number("<Q", f"the length of {field}")
-        if element == GGUFValueType.STRING:
-            least, code = 8, ""
-        else:
-            code = _SCALARS[element][1]
-            least = struct.calcsize(f"<{code}")
-        if count > MOST_ELEMENTS:
-            raise self.wrong(
-                field, start, f"has {count} elements; at most {MOST_ELEMENTS} are read"
-            )
+        least = 8 if element == GGUFValueType.STRING else struct.calcsize(_SCALARS[element])
         if count > (self.size - self.at) // least:
             raise self.wrong(
                 field,
@@ -264,16 +328,54 @@ class _Header:
                 f"has {count} elements, but only {self.size - self.at} bytes of the file are left: "
                 "it is cut short or damaged; fetch it again",
             )
+        self.elements += count
+        if self.elements > MOST_ELEMENTS:
+            raise self.wrong(
+                field,
+                start,
+                f"brings the elements of all arrays to {self.elements}; "
+                f"at most {MOST_ELEMENTS} are read",
+            )
+        start = self.at
         if element == GGUFValueType.STRING:
-            return (type, element), [self.string(field) for _ in range(count)]
-        start = self._take(count * least, field)
-        return (type, element), list(struct.unpack_from(f"<{count}{code}", self.data, start))
+            for _ in self._strings(count, field):
+                pass
+        else:
+            self._take(count * least, field)
+        return _Value(type, element, count, start, entry)
+
+    def read(self, value: _Value) -> Any:
+        """The value itself, an array as a list; the cursor stays where it is."""
+        here, self.at = self.at, value.at
+        type = value.type if value.element is None else value.element
+        if type == GGUFValueType.STRING:
+            elements = list(self._strings(value.length, "a string"))
+        else:
+            code = _SCALARS[type][1]
+            elements = list(struct.unpack_from(f"<{value.length}{code}", self.data, value.at))
+        self.at = here
+        return elements[0] if value.element is None else elements
+
+    def _strings(self, count: int, field: str) -> Iterator[str]:
+        """The next `count` strings; without a call for each, which a large vocabulary would feel."""
+        length_at, data, size = struct.Struct("<Q").unpack_from, self.data, self.size
+        for _ in range(count):
+            start = self.at + 8
+            end = start + length_at(data, start - 8)[0] if start <= size else size + 1
+            if end > min(size, start + MOST_TEXT):
+                self.string(field)  # raises, since it is the same text, and says what is wrong
+            try:
+                text = data[start:end].decode()
+            except UnicodeDecodeError:
+                raise self.wrong(field, start, "is not UTF-8 text") from None
+            self.at = end
+            yield text
 
     def tensor(self, index: int) -> TensorInfo:
         """One tensor's entry; its offset still counts from the start of the data."""
         start = self.at
-        name = self.string(f"the name of tensor {index}")
-        field = f"tensor {name!r}"
+        name = self.string(f"the name of tensor {index}", MOST_NAME)
+        field = f"tensor {_named(name)}"
         dims_count = self._number("<I", f"the dimensions of {field}")
         if not 1 <= dims_count <= 4:
             raise self.wrong(field, start, f"has {dims_count} dimensions; 1 to 4 were expected")
@@ -296,4 +398,4 @@ class _Header:
                 f"has dimensions {dims}; {type.name} rows hold {block_weights} per block",
             )
         nbytes = math.prod(dims) // block_weights * block_bytes
-        return TensorInfo(name, type, tuple(reversed(dims)), offset, nbytes)
+        return TensorInfo(name, type, tuple(reversed(dims)), offset, nbytes, start)

@@ -1,5 +1,6 @@
 """Config and Model: a GGUF file of the architecture `llama`, checked and ready for the engine."""
 
+import reprlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,7 +20,11 @@ from sovereign_lab.models.quants import (
     relative_rms_error,
     unpack_q4_0,
 )
-from sovereign_lab.models.tokenizer import Tokenizer, tokenizer_from_metadata
+from sovereign_lab.models.tokenizer import (
+    Tokenizer,
+    VocabularyError,
+    tokenizer_from_metadata,
+)
 
 Floats = npt.NDArray[np.float32]
 
@@ -47,8 +52,12 @@ _NOT_FOLLOWED = {
     "residual_scale": "scaled residuals",
 }
 
+# Weights past this size cannot be held in Q4_0: the scale is fp16, a level at most 8.
+_LARGEST_Q4_0 = 8 * float(np.finfo(np.float16).max)
+
 # Where the fp16 scales stand in a block, by type: what must be finite for every weight to be.
 _SCALE_BYTES = {
+    GGMLQuantizationType.F16: (0,),
     GGMLQuantizationType.Q4_0: (0,),
     GGMLQuantizationType.Q4_1: (0, 2),
     GGMLQuantizationType.Q5_0: (0,),
@@ -60,6 +69,7 @@ _SCALE_BYTES = {
     GGMLQuantizationType.Q5_K: (0, 2),
     GGMLQuantizationType.Q6_K: (208,),
 }
+_BYTES_AT_ONCE = 1 << 20  # checked for finite weights, so that the check needs little memory
 
 
 @dataclass(frozen=True)
@@ -173,7 +183,8 @@ def load_model(name: str | Path | None = None, progress: bool = False) -> Model:
     """A model by its name in the catalog (None: the default) or by the path of a GGUF file.
 
     Q4_0 matrices stay in the file, byte for byte, and are mapped; every other layer matrix is
-    decoded and requantised to Q4_0. Raises LabError for whatever the lab cannot run faithfully.
+    decoded and requantised to Q4_0. Raises LabError for whatever the lab cannot run faithfully,
+    before it decodes anything.
     """
     # Here, because the catalog builds on this module: it makes files out of models.
     from sovereign_lab.models.catalog import DEFAULT, resolve
@@ -196,10 +207,20 @@ def build_model(
     `quantise_q4_0`.
     """
     config = read_config(file)
-    _refuse_unknown_tensors(file, config)
+    _check_tensors(file, config)
+    try:
+        tokenizer = tokenizer_from_metadata(file.metadata)
+    except VocabularyError as damage:
+        raise file.wrong(damage.key, damage.problem) from None
+    if tokenizer.vocab_size != config.vocab:
+        raise file.wrong(
+            "tokenizer.ggml.tokens",
+            f"has {tokenizer.vocab_size} tokens, but token_embd.weight has {config.vocab} rows; "
+            "the file is damaged or was converted wrongly",
+        )
+    for name in file.tensors:
+        _demand_finite(file, name)
     inv_freq = rope_frequencies(file, config)
-    _check_shape(file, "token_embd.weight", (config.vocab, config.dim))
-    tokenizer = tokenizer_from_metadata(file.metadata)
     embedding = _table(file, "token_embd.weight", config.vocab, config.dim)
     head = embedding
     if "output.weight" in file.tensors:
@@ -211,7 +232,6 @@ def build_model(
         matrices: dict[str, Q4Matrix] = {}
         for attribute, (rows, cols) in matrix_shapes(config).items():
             name = f"blk.{index}.{MATRICES[attribute]}"
-            _check_shape(file, name, (rows, cols))
             type = file.info(name).type
             if type != GGMLQuantizationType.Q4_0 and not requantise:
                 # forward() asks a matrix for nothing but float32(), which a Table has too.
@@ -223,8 +243,7 @@ def build_model(
             if type != GGMLQuantizationType.Q4_0:
                 requantised.setdefault(type.name, []).append(error)
         norms = {
-            attribute: _vector(file, f"blk.{index}.{name}", config.dim)
-            for attribute, name in NORMS.items()
+            attribute: _vector(file, f"blk.{index}.{name}") for attribute, name in NORMS.items()
         }
         layers.append(Layer(**norms, **matrices))  # type: ignore[arg-type]
 
@@ -234,7 +253,7 @@ def build_model(
         tokenizer=tokenizer,
         embedding=embedding,
         layers=tuple(layers),
-        output_norm=_vector(file, "output_norm.weight", config.dim),
+        output_norm=_vector(file, "output_norm.weight"),
         head=head,
         inv_freq=inv_freq,
         notices=tuple(
@@ -262,21 +281,23 @@ def read_config(file: GGUFFile) -> Config:
     """The Config that the metadata declares; LabError where it is wrong, or not for `llama`."""
     architecture = file.metadata.get("general.architecture")
     if architecture != ARCHITECTURE:
-        raise LabError(
-            f"{file.path} has the architecture {architecture!r}; only {ARCHITECTURE!r} is computed "
-            "here, and others would give nonsense: choose a model of the Llama family"
+        raise file.wrong(
+            "general.architecture",
+            f"is {_shown(architecture)}; only {ARCHITECTURE!r} is computed here, and others would "
+            "give nonsense: choose a model of the Llama family",
         )
     for key, meaning in _NOT_FOLLOWED.items():
         if file.metadata.get(f"{ARCHITECTURE}.{key}"):
-            raise LabError(
-                f"{file.path} declares {meaning} ({ARCHITECTURE}.{key}), which is not computed here"
+            raise file.wrong(
+                f"{ARCHITECTURE}.{key}", f"declares {meaning}, which is not computed here"
             )
     heads = _count(file, "attention.head_count")
     dim = _count(file, "embedding_length")
     head_dim = _count(file, "attention.key_length", dim // heads)
+    name = file.metadata.get("general.name")
     config = Config(
         architecture=ARCHITECTURE,
-        name=str(file.metadata.get("general.name", file.path.stem)),
+        name=name if isinstance(name, str) else file.path.stem,
         layers=_count(file, "block_count"),
         dim=dim,
         ffn_dim=_count(file, "feed_forward_length"),
@@ -289,26 +310,41 @@ def read_config(file: GGUFFile) -> Config:
         context=_count(file, "context_length"),
         vocab=file.info("token_embd.weight").shape[0],
     )
-    demands = {
-        "attention.value_length is attention.key_length": (
-            _count(file, "attention.value_length", head_dim) == head_dim
+    demands = (
+        (
+            "attention.value_length",
+            "the head size of keys and values is the same",
+            _count(file, "attention.value_length", head_dim) == head_dim,
         ),
-        "attention.head_count is a multiple of attention.head_count_kv": (
-            heads % config.kv_heads == 0
+        (
+            "attention.head_count",
+            "attention.head_count is a multiple of attention.head_count_kv",
+            heads % config.kv_heads == 0,
         ),
-        "rope.dimension_count is even and at most the head size": (
-            config.rope_dim % 2 == 0 and config.rope_dim <= head_dim
+        (
+            "rope.dimension_count",
+            "rope.dimension_count is even and at most the head size",
+            config.rope_dim % 2 == 0 and config.rope_dim <= head_dim,
         ),
-        "rows of every matrix are whole blocks of 32": not (
-            dim % BLOCK_WEIGHTS or config.ffn_dim % BLOCK_WEIGHTS or config.q_dim % BLOCK_WEIGHTS
+        (
+            "embedding_length",
+            "rows of every matrix are whole blocks of 32",
+            not any(size % BLOCK_WEIGHTS for size in (config.dim, config.ffn_dim, config.q_dim)),
         ),
-        "vocab_size is the count of embedding rows": (
-            _count(file, "vocab_size", config.vocab) == config.vocab
+        (
+            "vocab_size",
+            "vocab_size is the count of embedding rows",
+            _count(file, "vocab_size", config.vocab) == config.vocab,
         ),
-    }
-    for demand, holds in demands.items():
+    )
+    for key, rule, holds in demands:
         if not holds:
-            raise LabError(f"{file.path}: the metadata breaks the rule that {demand}: {config}")
+            raise file.wrong(
+                f"{ARCHITECTURE}.{key}",
+                f"breaks the rule that {rule}: the file says {config.heads} heads over "
+                f"{config.kv_heads} KV heads of {head_dim} elements, {config.rope_dim} of them "
+                f"rotated, dim {dim}, ffn {config.ffn_dim}, and has {config.vocab} embedding rows",
+            )
     return config
 
 
@@ -321,19 +357,24 @@ def rope_frequencies(file: GGUFFile, config: Config) -> Floats:
     exponents = np.arange(0, config.rope_dim, 2, dtype=np.float64) / config.rope_dim
     inv_freq = config.rope_base**-exponents
     if "rope_freqs.weight" in file.tensors:
-        factors = _vector(file, "rope_freqs.weight", config.rope_dim // 2)
+        factors = _vector(file, "rope_freqs.weight")
         if not (factors > 0).all():
-            raise LabError(f"{file.path}: rope_freqs.weight has factors that are not positive")
+            raise file.wrong("rope_freqs.weight", "has factors that are not positive")
         inv_freq /= factors
     scaling = file.metadata.get(f"{ARCHITECTURE}.rope.scaling.type", "linear")
     if scaling not in ("none", "linear"):
-        raise LabError(
-            f"{file.path} uses the RoPE scaling {scaling!r}; only 'linear' is known here"
+        raise file.wrong(
+            f"{ARCHITECTURE}.rope.scaling.type",
+            f"asks for the RoPE scaling {_shown(scaling)}; only 'linear' is known here",
         )
     if scaling == "linear":
         # Files from before rope.scaling.* kept the factor under rope.scale_linear.
         factor = _positive(file, "rope.scaling.factor", _positive(file, "rope.scale_linear", 1.0))
         inv_freq /= factor
+    if inv_freq.max() > np.finfo(np.float32).max:
+        raise file.wrong(
+            f"{ARCHITECTURE}.rope.freq_base", "leads to RoPE frequencies beyond float32"
+        )
     return inv_freq.astype(np.float32)
 
 
@@ -347,39 +388,65 @@ def _value(file: GGUFFile, key: str, default: Any) -> Any:
 def _count(file: GGUFFile, key: str, default: int | None = None) -> int:
     value = _value(file, key, default)
     # 2^24 is far past any model's sizes, and small enough that no product of two overflows.
-    if not isinstance(value, int) or not 0 < value < 1 << 24:
-        raise LabError(f"{file.path}: {ARCHITECTURE}.{key} is {value!r}; one size was expected")
+    if type(value) is not int or not 0 < value < 1 << 24:
+        raise file.wrong(f"{ARCHITECTURE}.{key}", f"is {_shown(value)}; one size was expected")
     return value
 
 
 def _positive(file: GGUFFile, key: str, default: float | None = None) -> float:
     value = _value(file, key, default)
-    if not isinstance(value, int | float) or not 0 < value < float("inf"):
-        raise LabError(
-            f"{file.path}: {ARCHITECTURE}.{key} is {value!r}; a number above 0 is needed"
-        )
+    if type(value) not in (int, float) or not 0 < value < float("inf"):
+        raise file.wrong(f"{ARCHITECTURE}.{key}", f"is {_shown(value)}; a number above 0 is needed")
     return float(value)
 
 
-def _refuse_unknown_tensors(file: GGUFFile, config: Config) -> None:
-    """A tensor that the forward pass would skip (a bias, an adapter) is an error, not a detail."""
-    known = {"token_embd.weight", "output.weight", "output_norm.weight", "rope_freqs.weight"}
+def _shown(value: Any) -> str:
+    """A value from the file as a sentence can bear it."""
+    return reprlib.repr(value)
+
+
+def _check_tensors(file: GGUFFile, config: Config) -> None:
+    """Every tensor is there, in the shape that the metadata asks for and in a type that we decode.
+
+    One that the forward pass would skip (a bias, an adapter) is an error, not a detail.
+    """
+    known = {"token_embd.weight", "output_norm.weight"}
+    _check_shape(file, "token_embd.weight", (config.vocab, config.dim))
+    _check_shape(file, "output_norm.weight", (config.dim,))
+    for name, shape in (
+        ("output.weight", (config.vocab, config.dim)),
+        ("rope_freqs.weight", (config.rope_dim // 2,)),
+    ):
+        if name in file.tensors:
+            _check_shape(file, name, shape)
+            known.add(name)
+    # The count of layers may be any number: the first layer that is missing ends this.
     for index in range(config.layers):
-        known.update(f"blk.{index}.{name}" for name in (*MATRICES.values(), *NORMS.values()))
-    for name in file.tensors:
+        for attribute, matrix_shape in matrix_shapes(config).items():
+            name = f"blk.{index}.{MATRICES[attribute]}"
+            _check_shape(file, name, matrix_shape)
+            known.add(name)
+        for norm in NORMS.values():
+            _check_shape(file, f"blk.{index}.{norm}", (config.dim,))
+            known.add(f"blk.{index}.{norm}")
+    for name, info in file.tensors.items():
         if name not in known:
-            raise LabError(
-                f"{file.path}: the tensor {name!r} has no place in a plain {ARCHITECTURE!r} model "
-                f"of {config.layers} layers, so the file cannot be run faithfully here"
+            raise file.wrong(
+                name,
+                f"has no place in a plain {ARCHITECTURE!r} model of {config.layers} layers, so the "
+                "file cannot be run faithfully here",
             )
+        one_block = np.zeros(GGML_QUANT_SIZES[info.type][1], np.uint8)
+        decode(one_block, info.type, f"{file.path}: {name} at offset {info.entry}")
 
 
 def _check_shape(file: GGUFFile, name: str, shape: tuple[int, ...]) -> None:
     found = file.info(name).shape
     if found != shape:
-        raise LabError(
-            f"{file.path}: {name} has the shape {found}, but the metadata asks for {shape}; "
-            "the file is damaged or was converted wrongly"
+        raise file.wrong(
+            name,
+            f"has the shape {found}, but the metadata asks for {shape}; "
+            "the file is damaged or was converted wrongly",
         )
 
 
@@ -391,39 +458,49 @@ def _q4_matrix(
     if table.type == GGMLQuantizationType.Q4_0:
         return Q4Matrix(rows, cols, table.raw), 0.0
     weights = table.float32()
-    _demand_finite(file, name, weights)
+    largest = max(weights.max(), -weights.min())
+    if largest > _LARGEST_Q4_0:
+        raise file.wrong(
+            name,
+            f"holds a weight of {largest:.4g}, beyond what Q4_0 can hold ({_LARGEST_Q4_0:.4g}); "
+            "the file is damaged",
+        )
     matrix = Q4Matrix(rows, cols, quantise_q4_0(weights, importance))
     return matrix, relative_rms_error(matrix.float32(), weights)
 
 
 def _table(file: GGUFFile, name: str, rows: int, cols: int) -> Table:
-    """A matrix in the file's own type, its scales known to be finite."""
-    _check_shape(file, name, (rows, cols))
-    raw = file.raw(name).reshape(rows, -1)
-    table = Table(name, rows, cols, file.info(name).type, raw)
-    if table.type in _SCALE_BYTES:
-        block_bytes = GGML_QUANT_SIZES[table.type][1]
-        blocks = raw.reshape(-1, block_bytes)
-        for at in _SCALE_BYTES[table.type]:
-            _demand_finite(file, name, blocks[:, at : at + 2].copy().view(np.float16))
-    else:
-        table.take([0])  # a type without a decoder is refused now, not in the middle of a run
-        if table.type in (GGMLQuantizationType.F16, GGMLQuantizationType.F32):
-            _demand_finite(file, name, table.float32())
-    return table
+    """A matrix in the file's own type."""
+    return Table(name, rows, cols, file.info(name).type, file.raw(name).reshape(rows, -1))
 
 
-def _vector(file: GGUFFile, name: str, length: int) -> Floats:
+def _vector(file: GGUFFile, name: str) -> Floats:
     """A norm or the like as float32 [length], widened where the file keeps it narrower."""
-    _check_shape(file, name, (length,))
-    vector = file.float32(name).copy()
-    _demand_finite(file, name, vector)
-    return vector
+    return file.float32(name).copy()
 
 
-def _demand_finite(file: GGUFFile, name: str, values: npt.NDArray[np.floating]) -> None:
-    if not np.isfinite(values).all():
-        raise LabError(
-            f"{file.path}: {name} (at offset {file.info(name).offset}) holds scales or weights "
-            "that are not finite; the file is damaged"
-        )
+def _demand_finite(file: GGUFFile, name: str) -> None:
+    """LabError at the first block of a tensor whose scale, or a weight without one, is not finite."""
+    info = file.info(name)
+    block_bytes = GGML_QUANT_SIZES[info.type][1]
+    blocks = file.raw(name).reshape(-1, block_bytes)
+    at_once = max(1, _BYTES_AT_ONCE // block_bytes)
+    for first in range(0, len(blocks), at_once):
+        finite = _finite(blocks[first : first + at_once], info.type, name)
+        if not finite.all():
+            offset = info.offset + (first + int(np.argmin(finite))) * block_bytes
+            raise file.wrong(
+                name, "holds a scale or a weight that is not finite; the file is damaged", offset
+            )
+
+
+def _finite(
+    blocks: npt.NDArray[np.uint8], type: GGMLQuantizationType, name: str
+) -> npt.NDArray[np.bool_]:
+    """For blocks, uint8 [n, bytes of a block], whether the weights of each are finite, bool [n]."""
+    if type not in _SCALE_BYTES:
+        with np.errstate(all="ignore"):  # what overflows here is what is looked for
+            return np.all(np.isfinite(decode(blocks, type, name)), axis=1)
+    # fp16 is not finite where the five bits of the exponent, in the upper byte, are all ones.
+    uppers = np.stack([blocks[:, at + 1] for at in _SCALE_BYTES[type]])
+    return np.all(uppers & 0x7C != 0x7C, axis=0)

@@ -105,7 +105,9 @@ def _quantise(w: Floats, choose_scale: Callable[[Floats, int], Floats]) -> Block
 
 def _levels(x: Floats, d: Floats) -> Floats:
     """The whole numbers -8..7 nearest to x / d; x [n, 32], d [n] -> [n, 32]."""
-    inverse = np.divide(1, d, out=np.zeros_like(d), where=d != 0)
+    # A scale below float32's normal numbers has no reciprocal, and fp16 holds it as 0 anyway.
+    usable = np.abs(d) >= np.finfo(np.float32).tiny
+    inverse = np.divide(1, d, out=np.zeros_like(d), where=usable)
     levels = x * inverse[:, None]
     np.rint(levels, out=levels)
     return np.clip(levels, -8, 7, out=levels)

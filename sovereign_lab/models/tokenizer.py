@@ -14,6 +14,7 @@ What surrounds the BPE (special tokens in text, BOS and EOS, bytes, the chat tem
 from __future__ import annotations
 
 import codecs
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -58,6 +59,18 @@ _END_TEXTS = frozenset((
 _END_KEYS = ("eos", "eot", "eom", "fim_pad", "fim_rep", "fim_sep")
 
 _SPACE = "▁"
+
+# Far past any vocabulary's, and short enough that trying every cut of every token takes no time.
+_MOST_CHARACTERS = 1024  # of one token
+_MOST_CHARACTERS_IN_ALL = 1 << 23
+
+
+class VocabularyError(LabError):
+    """Metadata that describes no usable tokenizer: the key of the field, and what is wrong."""
+
+    def __init__(self, key: str, problem: str) -> None:
+        super().__init__(f"{key} {problem}")
+        self.key, self.problem = key, problem
 
 
 @dataclass(frozen=True)
@@ -124,6 +137,8 @@ class Tokenizer:
 
     def decode(self, ids: Iterable[int]) -> str:
         """The text of `ids`, so that decode(encode(text)) is `text`.
+
+        SentencePiece takes a `▁` in the text for a space, and gives a space back.
 
         Control tokens have no text. Bytes that are not UTF-8 become U+FFFD. Where `encode` puts a
         space in front, one leading space is dropped: for text that continues a prompt, use
@@ -220,23 +235,25 @@ class Stream:
 def tokenizer_from_metadata(metadata: Mapping[str, Any]) -> Tokenizer:
     """Build the tokenizer that a GGUF file's metadata (plain Python values) describes.
 
-    Raises LabError that names the field for a missing or contradictory one, for another tokenizer
-    family and for a pre-tokeniser that is not supported.
+    Raises VocabularyError, which names the field, for a missing or contradictory one, for another
+    tokenizer family and for a pre-tokeniser that is not supported.
     """
-    family = _required(metadata, "tokenizer.ggml.model")
+    family = _required(metadata, "tokenizer.ggml.model", str)
     if family not in ("llama", "gpt2"):
-        raise LabError(
-            f"tokenizer.ggml.model: expected 'llama' or 'gpt2', got {family!r}: "
-            "use a model with one of these tokenizers"
+        raise VocabularyError(
+            "tokenizer.ggml.model",
+            f"names the family {family[:80]!r}, but only 'llama' and 'gpt2' are read here: "
+            "use a model with one of these tokenizers",
         )
     texts = _token_texts(metadata)
     types = _token_types(metadata, texts)
     vocab = {text: i for i, text in enumerate(texts)}
     if len(vocab) != len(texts):
         twice = next(text for i, text in enumerate(texts) if vocab[text] != i)
-        raise LabError(
-            f"tokenizer.ggml.tokens: expected each token once, found {twice!r} twice: "
-            "the file is damaged, fetch it again"
+        raise VocabularyError(
+            "tokenizer.ggml.tokens",
+            f"holds {twice!r} twice, where each token was expected once: "
+            "the file is damaged, fetch it again",
         )
     # Plain text never becomes a control token: these are found by their spelling, or not at all.
     hidden = {TokenType.CONTROL, TokenType.UNKNOWN}
@@ -248,7 +265,7 @@ def tokenizer_from_metadata(metadata: Mapping[str, Any]) -> Tokenizer:
         token_bytes = [_sentencepiece_bytes(*token) for token in zip(texts, types, strict=True)]
         default_bos, default_eos, default_add_bos = 1, 2, True
     else:
-        pre = metadata.get("tokenizer.ggml.pre", "default")
+        pre = _optional(metadata, "tokenizer.ggml.pre", str, "default")
         pre = _PRE_ALIASES.get(pre, pre)
         bpe = _byte_level_bpe(metadata, pre, plain)
         byte_of = {char: byte for byte, char in _printable_bytes().items()}
@@ -258,17 +275,18 @@ def tokenizer_from_metadata(metadata: Mapping[str, Any]) -> Tokenizer:
         default_bos, default_eos, default_add_bos = 11, 11, pre == "llama-bpe"
 
     def token_id(name: str, default: int | None = None) -> int | None:
-        value = metadata.get(f"tokenizer.ggml.{name}_token_id", default)
+        value = _optional(metadata, f"tokenizer.ggml.{name}_token_id", int, default)
         return value if value is not None and 0 <= value < len(texts) else None
 
     bos_id, eos_id = token_id("bos", default_bos), token_id("eos", default_eos)
-    add_bos = bool(metadata.get("tokenizer.ggml.add_bos_token", default_add_bos))
-    add_eos = bool(metadata.get("tokenizer.ggml.add_eos_token", False))
+    add_bos = _optional(metadata, "tokenizer.ggml.add_bos_token", bool, default_add_bos)
+    add_eos = _optional(metadata, "tokenizer.ggml.add_eos_token", bool, False)
     for wanted, found, name in ((add_bos, bos_id, "bos"), (add_eos, eos_id, "eos")):
         if wanted and found is None:
-            raise LabError(
-                f"tokenizer.ggml.add_{name}_token is true, but tokenizer.ggml.{name}_token_id "
-                f"names no token of the {len(texts)} in the vocabulary: the file contradicts itself"
+            raise VocabularyError(
+                f"tokenizer.ggml.add_{name}_token",
+                f"is true, but tokenizer.ggml.{name}_token_id names no token of the {len(texts)} "
+                "in the vocabulary: the file contradicts itself",
             )
     ends = {eos_id, *(token_id(name) for name in _END_KEYS)}
     ends.update(vocab[text] for text in _END_TEXTS if text in vocab)
@@ -282,7 +300,7 @@ def tokenizer_from_metadata(metadata: Mapping[str, Any]) -> Tokenizer:
         eog_ids=frozenset(i for i in ends if i is not None),
         add_bos=add_bos,
         add_eos=add_eos,
-        chat_template=metadata.get("tokenizer.chat_template"),
+        chat_template=_optional(metadata, "tokenizer.chat_template", str, None),
         _bpe=bpe,
         _texts=texts,
         _bytes=token_bytes,
@@ -291,23 +309,35 @@ def tokenizer_from_metadata(metadata: Mapping[str, Any]) -> Tokenizer:
         _parsed=_longest_first(parsed, texts),
         _sentencepiece=family == "llama",
         _space_prefix=family == "llama"
-        and bool(metadata.get("tokenizer.ggml.add_space_prefix", True)),
+        and _optional(metadata, "tokenizer.ggml.add_space_prefix", bool, True),
         _fallback=fallback,
     )
 
 
 def _token_texts(metadata: Mapping[str, Any]) -> list[str]:
-    texts = _required(metadata, "tokenizer.ggml.tokens")
+    key = "tokenizer.ggml.tokens"
+    texts = _list(metadata, key, str)
+    longest = max(range(len(texts)), key=lambda i: len(texts[i]))
+    if len(texts[longest]) > _MOST_CHARACTERS:
+        raise VocabularyError(
+            key,
+            f"holds a token ({longest}) of {len(texts[longest])} characters; "
+            f"at most {_MOST_CHARACTERS} are read",
+        )
+    in_all = sum(map(len, texts))
+    if in_all > _MOST_CHARACTERS_IN_ALL:
+        raise VocabularyError(
+            key, f"holds {in_all} characters; at most {_MOST_CHARACTERS_IN_ALL} are read"
+        )
     # llama.cpp's stand-in: an empty token would match everywhere.
     return [text or f"[EMPTY_{i}]" for i, text in enumerate(texts)]
 
 
 def _token_types(metadata: Mapping[str, Any], texts: Sequence[str]) -> list[int]:
     """A gguf.TokenType for each token; well-known end tokens are control tokens in any case."""
-    types = metadata.get("tokenizer.ggml.token_type")
-    if types is None:
-        types = [TokenType.NORMAL] * len(texts)
-    _same_length("tokenizer.ggml.token_type", types, texts)
+    types: list[int] = [TokenType.NORMAL] * len(texts)
+    if "tokenizer.ggml.token_type" in metadata:
+        types = _list(metadata, "tokenizer.ggml.token_type", int, len(texts))
     return [
         TokenType.CONTROL if text in _END_TEXTS else kind
         for text, kind in zip(texts, types, strict=True)
@@ -318,12 +348,13 @@ def _byte_level_bpe(
     metadata: Mapping[str, Any], pre: str, plain: Mapping[str, int]
 ) -> tokenizers.Tokenizer:
     if pre not in _WORD_PATTERNS:
-        raise LabError(
-            f"tokenizer.ggml.pre: the pre-tokeniser {pre!r} is not supported, only "
-            f"{', '.join(sorted(_WORD_PATTERNS))}: with another one the ids would be wrong"
+        raise VocabularyError(
+            "tokenizer.ggml.pre",
+            f"names the pre-tokeniser {pre[:80]!r}, but only "
+            f"{', '.join(sorted(_WORD_PATTERNS))} are known: the ids would be wrong",
         )
     merges = []
-    for merge in _required(metadata, "tokenizer.ggml.merges"):
+    for merge in _list(metadata, "tokenizer.ggml.merges", str):
         cut = merge.find(" ", 1)
         left, right = merge[:cut], merge[cut + 1 :]
         if left in plain and right in plain and left + right in plain:
@@ -358,8 +389,13 @@ def _sentencepiece_bpe(
     A neighbour may be a character that is no token itself; the BPE gets an id for it past the
     vocabulary, and the returned dict the byte tokens that it becomes if it stays alone.
     """
-    scores = _required(metadata, "tokenizer.ggml.scores")
-    _same_length("tokenizer.ggml.scores", scores, texts)
+    scores = _list(metadata, "tokenizer.ggml.scores", float, len(texts))
+    if any(map(math.isnan, scores)):
+        raise VocabularyError(
+            "tokenizer.ggml.scores",
+            f"is not a number for token {list(map(math.isnan, scores)).index(True)}: "
+            "the file is damaged, fetch it again",
+        )
     symbols = {text: i for text, i in plain.items() if types[i] != TokenType.BYTE}
     characters = {char for text in symbols for char in text}
     unspelled = sorted(characters - symbols.keys())
@@ -372,7 +408,7 @@ def _sentencepiece_bpe(
     ]
     merges = [(text[:cut], text[cut:]) for _, _, cut, text in sorted(cuts, reverse=True)]
 
-    unknown = metadata.get("tokenizer.ggml.unknown_token_id", 0)
+    unknown = _optional(metadata, "tokenizer.ggml.unknown_token_id", int, 0)
     unknown_text = texts[unknown] if 0 <= unknown < len(texts) else None
     byte_tokens = {
         text: vocab[text] for text in map("<0x{:02X}>".format, range(256)) if text in vocab
@@ -398,9 +434,10 @@ def _sentencepiece_bytes(text: str, kind: int) -> bytes:
         try:
             return bytes([int(text[3:5], 16)])
         except ValueError:
-            raise LabError(
-                f"tokenizer.ggml.tokens: expected a byte token such as <0x0A>, got {text!r}: "
-                "the file is damaged, fetch it again"
+            raise VocabularyError(
+                "tokenizer.ggml.tokens",
+                f"holds the byte token {text!r}, where one such as <0x0A> was expected: "
+                "the file is damaged, fetch it again",
             ) from None
     if kind == TokenType.USER_DEFINED:
         return text.encode()
@@ -429,21 +466,45 @@ def _longest_first(ids: Sequence[int], texts: Sequence[str]) -> list[int]:
     return sorted(ids, key=lambda i: -len(texts[i].encode()))
 
 
-def _required(metadata: Mapping[str, Any], key: str) -> Any:
+def _required(metadata: Mapping[str, Any], key: str, type: type) -> Any:
     if key not in metadata:
-        raise LabError(
-            f"{key}: expected in the file's metadata, but it is missing: "
-            "the file holds no usable vocabulary"
+        raise VocabularyError(
+            key, "is missing from the file's metadata, which therefore holds no usable vocabulary"
         )
-    return metadata[key]
+    return _optional(metadata, key, type, None)
 
 
-def _same_length(key: str, values: Sequence[Any], texts: Sequence[str]) -> None:
-    if len(values) != len(texts):
-        raise LabError(
-            f"{key}: expected {len(texts)} values, one for each token, got {len(values)}: "
-            "the file is damaged, fetch it again"
+def _optional(metadata: Mapping[str, Any], key: str, type: type, default: Any) -> Any:
+    """The value of exactly this type (True is no 1), or the default where there is none."""
+    if key not in metadata:
+        return default
+    value = metadata[key]
+    if value.__class__ is not type:
+        raise VocabularyError(
+            key,
+            f"is of the type {value.__class__.__name__}, where {type.__name__} was expected: "
+            "the file is damaged, fetch it again",
         )
+    return value
+
+
+def _list(metadata: Mapping[str, Any], key: str, type: type, length: int | None = None) -> Any:
+    """The values of an array, all of this type, and as many as there are tokens if that is known."""
+    values = _required(metadata, key, list)
+    if not values or values[0].__class__ is not type:  # an array in GGUF has one type
+        found = values[0].__class__.__name__ if values else "nothing"
+        raise VocabularyError(
+            key,
+            f"holds {found}, where values of the type {type.__name__} were expected: "
+            "the file is damaged, fetch it again",
+        )
+    if length not in (None, len(values)):
+        raise VocabularyError(
+            key,
+            f"holds {len(values)} values, where {length} were expected, one for each token: "
+            "the file is damaged, fetch it again",
+        )
+    return values
 
 
 def _refuse_messages(reason: str) -> None:

@@ -5,9 +5,11 @@ from pathlib import Path
 from typing import Any
 
 import gguf
+import gguf_document
 import numpy as np
 import pytest
 from gguf import GGMLQuantizationType as Type
+from gguf import GGUFValueType
 
 from sovereign_lab.errors import LabError
 from sovereign_lab.models import reference
@@ -122,22 +124,28 @@ def test_rope_frequencies(tiny: Path, rewrite: Rewrite) -> None:
 @pytest.mark.parametrize(
     ("metadata", "sentence"),
     [
-        ({"general.architecture": "qwen2"}, "has the architecture 'qwen2'; only 'llama'"),
+        ({"general.architecture": "qwen2"}, r"general.architecture at offset 24 is 'qwen2'; only 'llama'"),
         ({"llama.block_count": None}, "the metadata lacks llama.block_count"),
         ({"llama.attention.layer_norm_rms_epsilon": None}, "lacks llama.attention.layer_norm_rms"),
-        ({"llama.block_count": 0}, "llama.block_count is 0; one size was expected"),
+        ({"llama.block_count": 0}, r"llama.block_count at offset \d+ is 0; one size was expected"),
         ({"llama.block_count": 3}, "no tensor 'blk.2.attn_q.weight'"),
-        ({"llama.block_count": 1}, "'blk.1.attn_q.weight' has no place in a plain 'llama' model"),
+        ({"llama.block_count": 1}, r"blk.1.attn_q.weight at offset \d+ has no place in a plain 'llama' model"),
         ({"llama.embedding_length": 96}, r"has the shape \(400, 64\), but .* \(400, 96\)"),
-        ({"llama.feed_forward_length": 128}, r"blk.0.ffn_gate.weight has the shape \(96, 64\)"),
+        ({"llama.feed_forward_length": 128}, r"blk.0.ffn_gate.weight at offset \d+ has the shape \(96, 64\)"),
         ({"llama.attention.head_count_kv": 1}, r"attn_k.* shape \(64, 64\), but .* \(32, 64\)"),
         ({"llama.attention.head_count_kv": 3}, "head_count is a multiple of"),
-        ({"llama.attention.value_length": 64}, "value_length is attention.key_length"),
+        ({"llama.attention.value_length": 64}, "head size of keys and values is the same"),
         ({"llama.rope.dimension_count": 64}, "is even and at most the head size"),
-        ({"llama.rope.scaling.type": "yarn"}, "uses the RoPE scaling 'yarn'"),
-        ({"llama.rope.freq_base": float("nan")}, "llama.rope.freq_base is nan"),
+        ({"llama.rope.scaling.type": "yarn"}, "RoPE scaling 'yarn'"),
+        ({"llama.rope.freq_base": float("nan")}, r"llama.rope.freq_base at offset \d+ is nan"),
         ({"llama.vocab_size": 500}, "vocab_size is the count of embedding rows"),
         ({"llama.expert_count": 8}, "a mixture of experts"),
+        ({"llama.block_count": 2**24 - 1}, "no tensor 'blk.2.attn_q.weight'"),
+        ({"llama.block_count": 2**31}, r"block_count at offset \d+ is 2147483648; one size"),
+        ({"llama.rope.scaling.factor": True}, r"factor at offset \d+ is True; a number above 0"),
+        ({"llama.rope.freq_base": 1e-45}, "frequencies beyond float32"),
+        ({"tokenizer.ggml.model": "bert"}, r"tokenizer.ggml.model at offset \d+ names the family"),
+        ({"tokenizer.ggml.scores": [1.5]}, r"scores at offset \d+ holds 1 values, where 400"),
     ],
 )  # fmt: skip
 def test_metadata_that_cannot_be_followed(
@@ -149,6 +157,67 @@ def test_metadata_that_cannot_be_followed(
     assert str(path) in str(caught.value)
 
 
+def test_a_size_for_each_layer_is_refused(tmp_path: Path) -> None:
+    document = gguf_document.llama(gguf_document.sentencepiece_vocabulary(), 283)
+    heads = document.value("llama.attention.head_count")
+    heads.kind, heads.element, heads.content = GGUFValueType.ARRAY, GGUFValueType.UINT32, [2, 2]
+    path = tmp_path / "by_layer.gguf"
+    path.write_bytes(gguf_document.write(document)[0])
+    with pytest.raises(LabError, match=r"head_count at offset \d+ is \[2, 2\]; one size"):
+        load_model(path)
+
+
+def test_a_vocabulary_of_another_size_than_the_embedding(tiny: Path, rewrite: Rewrite) -> None:
+    lists = ("tokens", "scores", "token_type")
+    metadata = open_gguf(tiny).metadata
+    fewer = {f"tokenizer.ggml.{name}": metadata[f"tokenizer.ggml.{name}"][:-1] for name in lists}
+    with pytest.raises(LabError, match=r"tokens at offset \d+ has 399 tokens, but .* 400 rows"):
+        load_model(rewrite(fewer))
+
+
+def test_a_scale_that_is_not_finite_is_found_where_it_is(tiny: Path, rewrite: Rewrite) -> None:
+    """For every type with fp16 scales, and for those whose weights have to be looked at."""
+    for type in (Type.Q4_0, Type.Q4_1, Type.Q5_1, Type.Q8_0, Type.F16, Type.BF16, Type.F32):
+        whole = open_gguf(rewrite(types={Q: type}))
+        info = whole.info(Q)
+        weights_a_block, block_bytes = gguf.GGML_QUANT_SIZES[type]
+        for wrong in (b"\x00\x7c", b"\x01\x7e", b"\x00\xfc"):  # fp16's infinity, NaN, -infinity
+            damaged = bytearray(whole.raw(Q).tobytes())
+            if type in (Type.BF16, Type.F32):
+                wrong = b"\x80\x7f" if type == Type.BF16 else b"\0\0\x80\x7f"
+            damaged[7 * block_bytes : 7 * block_bytes + len(wrong)] = wrong
+            rows = np.frombuffer(bytes(damaged), np.uint8).reshape(128, -1)
+            path = rewrite(tensors={Q: (type, rows)})
+            place = open_gguf(path).info(Q).offset + 7 * block_bytes
+            assert info.nbytes == len(damaged) and weights_a_block <= 32
+            with pytest.raises(LabError, match=f"attn_q.weight at offset {place} holds a scale"):
+                load_model(path)
+
+
+def test_what_q4_0_cannot_hold_is_refused_and_not_clipped(rewrite: Rewrite) -> None:
+    large = np.zeros((128, 64), np.float32)
+    large[3, 5] = -6e5
+    with pytest.raises(LabError, match=r"a weight of 6e\+05, beyond what Q4_0 can hold"):
+        load_model(rewrite(tensors={Q: (Type.F32, large)}))
+
+
+def test_a_fault_in_the_last_tensor_is_found_before_anything_is_requantised(
+    rewrite: Rewrite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def quantise(*_: object) -> None:
+        raise AssertionError("requantised in vain")
+
+    monkeypatch.setattr("sovereign_lab.models.model.quantise_q4_0", quantise)
+    last = "blk.1.ffn_norm.weight"
+    for tensors in (
+        {last: (Type.F32, np.full(64, np.nan, np.float32))},
+        {last: (Type.F32, np.zeros(32, np.float32))},
+        {last: None},
+    ):
+        with pytest.raises(LabError, match=last):
+            load_model(rewrite(tensors=tensors, types={Q: Type.F16}))
+
+
 def infinite_scale(blocks: np.ndarray) -> np.ndarray:
     damaged = blocks.copy()
     damaged[5 * 18 : 5 * 18 + 2] = [0x00, 0x7C]
@@ -158,8 +227,8 @@ def infinite_scale(blocks: np.ndarray) -> np.ndarray:
 def test_tensors_that_cannot_be_run(tiny: Path, rewrite: Rewrite) -> None:
     file = open_gguf(tiny)
     cases: list[tuple[dict[str, Any], str]] = [
-        ({Q: (Type.I8, np.zeros((128, 64), np.uint8))}, "attn_q.weight has the type I8, which"),
-        ({"blk.0.attn_q.bias": (Type.F32, np.zeros(128, np.float32))}, "attn_q.bias' has no place"),
+        ({Q: (Type.I8, np.zeros((128, 64), np.uint8))}, r"attn_q.weight at offset \d+ has the type I8, which"),
+        ({"blk.0.attn_q.bias": (Type.F32, np.zeros(128, np.float32))}, r"attn_q.bias at offset \d+ has no place"),
         ({Q: (Type.Q4_0, infinite_scale(file.raw(Q)).reshape(128, 36))}, "attn_q.*not finite"),
         ({"output_norm.weight": (Type.F32, np.full(64, np.nan, np.float32))}, "norm.*not finite"),
         ({Q: (Type.F32, np.full((128, 64), np.inf, np.float32))}, "attn_q.weight.*not finite"),

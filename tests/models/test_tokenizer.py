@@ -8,16 +8,18 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-import gguf
-import numpy as np
 import pytest
 import tokenizers
+from tiny_model import write_tiny_model
+from tokenizer_texts import TEXTS
 from tokenizers import models, pre_tokenizers, trainers
 
 from sovereign_lab.errors import LabError
 from sovereign_lab.models.tokenizer import Tokenizer, tokenizer_from_metadata
 
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, BYTE = 1, 2, 3, 4, 6
+
+LLAMA_RECORD = Path(__file__).resolve().parent.parent / "data" / "llama_ids.json"
 
 EVERYDAY = [
     "",
@@ -70,42 +72,6 @@ def random_texts(count: int, seed: int) -> list[str]:
     ]
     alphabet += ["<s>", "<tool>", "<|im_end|>", "the ", "ing", "  ", "     ", "<unk>", "<0x0A>"]
     return ["".join(rng.choices(alphabet, k=rng.randint(1, 40))) for _ in range(count)]
-
-
-def write_tiny_model(path: Path, metadata: dict[str, Any]) -> Path:
-    """A llama model of one small layer that llama.cpp loads, around the tokenizer under test."""
-    vocab, dim, heads = len(metadata["tokenizer.ggml.tokens"]), 32, 2
-    writer = gguf.GGUFWriter(path, "llama")
-    writer.add_block_count(1)
-    writer.add_context_length(64)
-    writer.add_embedding_length(dim)
-    writer.add_feed_forward_length(dim)
-    writer.add_head_count(heads)
-    writer.add_head_count_kv(heads)
-    writer.add_layer_norm_rms_eps(1e-5)
-    writer.add_rope_dimension_count(dim // heads)
-    writer.add_vocab_size(vocab)
-    for key, value in metadata.items():
-        if isinstance(value, list):
-            writer.add_array(key, value)
-        elif isinstance(value, bool):
-            writer.add_bool(key, value)
-        elif isinstance(value, int):
-            writer.add_uint32(key, value)
-        else:
-            writer.add_string(key, value)
-    matrix = np.zeros((dim, dim), np.float32)
-    writer.add_tensor("token_embd.weight", np.zeros((vocab, dim), np.float32))
-    writer.add_tensor("output_norm.weight", np.ones(dim, np.float32))
-    for name in ("attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_up", "ffn_down"):
-        writer.add_tensor(f"blk.0.{name}.weight", matrix)
-    for name in ("attn_norm", "ffn_norm"):
-        writer.add_tensor(f"blk.0.{name}.weight", np.ones(dim, np.float32))
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
-    return path
 
 
 LEARNED_FROM = [text for text in EVERYDAY if "<|" not in text]
@@ -194,6 +160,36 @@ def assert_same_ids(oracle: ModuleType, path: Path, tokenizer: Tokenizer, texts:
             assert tokenizer.encode(text, bos=False, special=special) == expected, (text, special)
 
 
+def assert_same_text(tokenizer: Tokenizer) -> None:
+    """Text comes back whole; in a stream too, after the space that this vocabulary may put first."""
+    for text in TEXTS:
+        ids = tokenizer.encode(text, special=False)
+        decoded = tokenizer.decode(ids)
+        assert decoded in (text, text.replace("▁", " "))  # which are one to SentencePiece
+        stream = tokenizer.stream()
+        streamed = "".join(map(stream.push, ids)) + stream.finish()
+        assert streamed in (decoded, " " + decoded)
+
+
+def llama_record() -> tuple[dict[str, Any], list[tuple[str, list[int], list[int]]]]:
+    """The Llama vocabulary's metadata, and (text, its ids as plain text, and with special tokens).
+
+    Tokens that no recorded text needs are stood in for by characters that no text has.
+    """
+    record = json.loads(LLAMA_RECORD.read_text())
+    metadata = dict(record["metadata"])
+    tokens = [chr(0xF0000 + n) for n in range(record["vocab_size"])]
+    scores, types = [0.0] * len(tokens), [NORMAL] * len(tokens)
+    for token_id, text, score, kind in record["tokens"]:
+        tokens[token_id], scores[token_id], types[token_id] = text, score, kind
+    metadata |= {
+        "tokenizer.ggml.tokens": tokens,
+        "tokenizer.ggml.scores": scores,
+        "tokenizer.ggml.token_type": types,
+    }
+    return metadata, [(case["text"], case["plain"], case["special"]) for case in record["cases"]]
+
+
 # -- against llama.cpp --
 
 
@@ -202,9 +198,34 @@ def test_everyday_ids_equal_llama_cpp_on_smollm2(
 ) -> None:
     path, metadata = smollm2
     tokenizer = tokenizer_from_metadata(metadata)
-    assert_same_ids(oracle, path, tokenizer, EVERYDAY + random_texts(150, seed=1))
-    for text in EVERYDAY:
-        assert tokenizer.decode(tokenizer.encode(text, special=False)) == text
+    assert_same_ids(oracle, path, tokenizer, [*TEXTS, *EVERYDAY, *random_texts(150, seed=1)])
+    assert_same_text(tokenizer)
+
+
+def test_ids_equal_llama_cpp_on_the_storyteller(oracle: ModuleType) -> None:
+    """Whatever vocabulary the file in the box has."""
+    from sovereign_lab.models import catalog, gguf_file
+
+    path = catalog.resolve("storyteller")
+    tokenizer = tokenizer_from_metadata(gguf_file.open_gguf(path).metadata)
+    assert_same_ids(oracle, path, tokenizer, [*TEXTS, *EVERYDAY, *random_texts(150, seed=4)])
+    for text in TEXTS:
+        if not text.startswith("<s>"):  # where llama.cpp adds another BOS, and warns of it
+            assert tokenizer.encode(text) == oracle.tokenize(path, text)
+    assert_same_text(tokenizer)
+
+
+def test_ids_equal_llama_cpp_on_the_llama_vocabulary() -> None:
+    """Recorded once by record_llama_ids.py, with the tokens of the vocabulary that these texts need."""
+    metadata, cases = llama_record()
+    tokenizer = tokenizer_from_metadata(metadata)
+    assert tokenizer.vocab_size == 32000 and len(cases) >= 60
+    for text, plain, special in cases:
+        assert tokenizer.encode(text, bos=False, special=False) == plain, text
+        assert tokenizer.encode(text, bos=False, special=True) == special, text
+        # Where the text spells BOS itself, llama.cpp adds another and warns of it; one is enough.
+        assert tokenizer.encode(text) == (special if special[:1] == [1] else [1, *special])
+    assert_same_text(tokenizer)
 
 
 @pytest.mark.parametrize("pre", ["default", "gpt-2", "smollm", "llama-bpe", "qwen2"])
@@ -370,13 +391,16 @@ def put(key: str, value: Any) -> Callable[[dict[str, Any]], object]:
 @pytest.mark.parametrize(
     ("break_it", "message"),
     [
-        (remove("model"), "tokenizer.ggml.model: expected"),
-        (put("model", "bert"), "got 'bert'"),
-        (put("pre", "tekken"), "pre-tokeniser 'tekken' is not supported"),
-        (remove("tokens"), "tokenizer.ggml.tokens: expected"),
-        (remove("merges"), "tokenizer.ggml.merges: expected"),
-        (lambda metadata: metadata["tokenizer.ggml.token_type"].pop(), "expected .* values"),
-        (put("tokens", ["a", "b", "a"]), "expected 3 values|'a' twice"),
+        (remove("model"), "tokenizer.ggml.model is missing"),
+        (put("model", "bert"), "family 'bert'"),
+        (put("pre", "tekken"), "pre-tokeniser 'tekken'"),
+        (remove("tokens"), "tokenizer.ggml.tokens is missing"),
+        (remove("merges"), "tokenizer.ggml.merges is missing"),
+        (
+            lambda metadata: metadata["tokenizer.ggml.token_type"].pop(),
+            "holds 819 values, where 820",
+        ),
+        (put("tokens", ["a", "b"]), "820 values, where 2 were expected"),
     ],
 )
 def test_damaged_metadata_is_named(
@@ -386,6 +410,34 @@ def test_damaged_metadata_is_named(
     break_it(metadata)
     with pytest.raises(LabError, match=message):
         tokenizer_from_metadata(metadata)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        ("model", 7, "model is of the type int, where str was expected"),
+        ("tokens", [1, 2], "tokens holds int, where values of the type str"),
+        ("tokens", [], "tokens holds nothing"),
+        ("bos_token_id", "1", "bos_token_id is of the type str, where int was expected"),
+        ("bos_token_id", 5000, r"add_bos_token is true, but tokenizer.ggml.bos_token_id names no"),
+        ("add_bos_token", 1, "add_bos_token is of the type int, where bool was expected"),
+        ("scores", [float("nan")] * 2, "scores is not a number for token 0"),
+        ("tokens", ["a", "a"], "tokens holds 'a' twice"),
+        ("tokens", ["a", "b" * 2000], r"holds a token \(1\) of 2000 characters"),
+        ("token_type", [1, 6], "holds the byte token 'xb', where one such as <0x0A>"),
+    ],
+)
+def test_values_of_the_wrong_kind_are_named(key: str, value: Any, message: str) -> None:
+    metadata: dict[str, Any] = {
+        "tokenizer.ggml.model": "llama",
+        "tokenizer.ggml.tokens": ["a", "xb"],
+        "tokenizer.ggml.scores": [0.0, -1.0],
+        "tokenizer.ggml.bos_token_id": 1,
+        "tokenizer.ggml.add_bos_token": True,
+    }
+    tokenizer_from_metadata(metadata)
+    with pytest.raises(LabError, match=message):
+        tokenizer_from_metadata(metadata | {f"tokenizer.ggml.{key}": value})
 
 
 def test_scores_are_needed_and_text_must_be_unicode() -> None:

@@ -1,5 +1,6 @@
 """The SIMT device: CUDA's rules kept, and a sentence for each way to break them."""
 
+import errno
 import itertools
 import multiprocessing
 import threading
@@ -436,7 +437,7 @@ def test_no_compiler_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
         builder.find_compiler.cache_clear()
 
 
-def test_full_disk_in_the_cache_is_one_sentence(
+def test_a_cache_that_cannot_be_written_is_one_sentence(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, simt: SimtDevice
 ) -> None:
     blocked = tmp_path / "file"
@@ -444,6 +445,20 @@ def test_full_disk_in_the_cache_is_one_sentence(
     monkeypatch.setenv("XDG_CACHE_HOME", str(blocked))
     with pytest.raises(LabError, match="could not be written"):
         run(simt, "out[0] = 123456;")
+
+
+def test_a_full_disk_is_one_sentence_and_leaves_nothing(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, simt: SimtDevice
+) -> None:
+    def full(source: Path, target: Path) -> None:
+        target.write_bytes(source.read_bytes()[:100])
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr("shutil.copyfile", full)
+    with pytest.raises(LabError, match="the disk is full"):
+        run(simt, "out[0] = 123456;")
+    assert not [p for p in tmp_path.rglob("*") if p.is_file()]
 
 
 @pytest.mark.parametrize("order", ORDERS)

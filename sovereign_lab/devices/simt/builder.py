@@ -187,21 +187,26 @@ def _build(compiler: Compiler, code: str, flags: list[str], stem: str) -> Path:
     library = cache_dir() / "simt" / f"{stem}-{digest.hexdigest()[:20]}.so"
     if library.exists():
         return library
-    with whole_or_nothing(library) as part, tempfile.TemporaryDirectory() as folder:
-        source, compiled = Path(folder) / f"{stem}.cpp", Path(folder) / f"{stem}.o"
+    with tempfile.TemporaryDirectory() as folder:
+        source, compiled, linked = (Path(folder) / f"{stem}{end}" for end in (".cpp", ".o", ".so"))
         source.write_text(code)
         # Linked apart from compiling: the sanitisers' flags instrument, and their runtimes stay out.
         for command in (
             [*compiler.command, *flags, "-c", str(source), "-o", str(compiled)],
-            [*compiler.command, *LINK_FLAGS, str(compiled), "-o", str(part)],
+            [*compiler.command, *LINK_FLAGS, str(compiled), "-o", str(linked)],
         ):
             done = subprocess.run(command, capture_output=True, text=True)
             if done.returncode:
                 raise LabError(_explain(done.stderr, stem))
+        with whole_or_nothing(library) as part:
+            shutil.copyfile(linked, part)
     return library
 
 
 def _explain(stderr: str, stem: str) -> str:
+    if "No space left on device" in stderr:
+        folder = tempfile.gettempdir()
+        return f"{stem} cannot be compiled: the disk of {folder} is full; free some space, or set TMPDIR."
     frame = re.search(r"frame size (?:of )?\(?(\d+)", stderr)
     if frame and "frame-larger-than" in stderr:
         return (

@@ -29,8 +29,9 @@ class Engine:
 
     `kv_dtype` is "fp16" or "fp32". `context` bounds the positions held (the model's own by default). `graphs`:
     a token is one replay of a recording; without, one launch after the other from Python, which shows what
-    launching costs. Compiles what is not in the cache; `progress` shows bars. Raises LabError for an unknown
-    phase or type, a context the model does not have, a head size or device that a kernel does not support.
+    launching costs. Compiles what is not in the cache; `progress` shows bars. `weights`: the model's on that
+    device already, as another engine holds them. Raises LabError for an unknown phase or type, a context the model
+    does not have, a head size or a GPU that a kernel does not support.
     """
 
     def __init__(
@@ -42,14 +43,14 @@ class Engine:
         graphs: bool = True,
         context: int | None = None,
         progress: bool = False,
+        weights: forward.DeviceWeights | None = None,
     ) -> None:
         config = model.config
-        self.model, self.device, self.phase, self.graphs = (
-            model,
-            device,
-            PHASES.phase(phase),
-            graphs,
-        )
+        self.model = model
+        self.device = device
+        self.phase = PHASES.phase(phase)
+        self.graphs = graphs
+        self.kv_dtype = kv_dtype
         self.context = config.context if context is None else context
         if not 1 <= self.context <= config.context:
             raise LabError(
@@ -62,7 +63,7 @@ class Engine:
 
         self.kv = KVCache.allocate(device, config, self.context, kv_dtype)
         self.kernels = self._compile(progress)
-        self.weights = forward.DeviceWeights.upload(model, device, progress)
+        self.weights = weights or forward.DeviceWeights.upload(model, device, progress)
         self.state = forward.State.allocate(device, config, self.context)
         body = list(
             forward.layers(self.phase.plan, config, self.weights, self.state, self.kv, self.context)
@@ -73,8 +74,21 @@ class Engine:
         self.decode_calls = [*body, *forward.head(config, self.weights, self.state), advance]
         self._recordings: dict[str, Capture] = {}
 
+    def with_phase(self, phase: str) -> "Engine":
+        """The same model on the same device at another phase; the weights on the device are shared."""
+        return Engine(
+            self.model,
+            self.device,
+            phase,
+            self.kv_dtype,
+            self.graphs,
+            self.context,
+            weights=self.weights,
+        )
+
     def _compile(self, progress: bool) -> dict[str, tuple[Variant, Kernel]]:
         variants = {name: op(name).variant(chosen) for name, chosen in self.phase.plan.items()}
+        self._check_arch(variants)
         sources = [
             Source(v.source, f"{name}/{v.path.name}", {"KV": self.kv.kernel_type})
             for name, v in variants.items()
@@ -88,6 +102,17 @@ class Engine:
 
             kernels = self.device.compile_all(sources, report)
         return {name: (v, k) for (name, v), k in zip(variants.items(), kernels, strict=True)}
+
+    def _check_arch(self, variants: dict[str, Variant]) -> None:
+        properties = self.device.properties
+        if properties.kind != "cuda":
+            return
+        for name, variant in variants.items():
+            if int(properties.arch.removeprefix("sm_")) < variant.arch:
+                raise LabError(
+                    f"{name}:{variant.name} needs sm_{variant.arch}; {properties.name} is {properties.arch}. "
+                    "Choose another phase, or the SIMT device."
+                )
 
     # ---- running launches ----
 

@@ -78,6 +78,25 @@ def test_every_phase_equals_the_reference_on_a_real_model(any_device: Device, ph
         assert rounded < 1e-3
 
 
+def test_another_phase_shares_the_weights(any_device: Device, tiny: Model) -> None:
+    engine = Engine(tiny, any_device, "3", kv_dtype="fp32", context=20)
+    other = engine.with_phase("8b")
+    assert other.weights is engine.weights
+    assert (other.phase.id, other.kv_dtype, other.context) == ("8b", "fp32", 20)
+    assert np.array_equal(
+        other.logits([1, 5, 9]), Engine(tiny, any_device, "8b", kv_dtype="fp32").logits([1, 5, 9])
+    )
+
+
+def test_a_gpu_too_old_for_a_kernel_is_refused_by_name(
+    simt: Device, tiny: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old = dataclasses.replace(simt.properties, kind="cuda", arch="sm_52", name="GTX 980")
+    monkeypatch.setattr(simt, "properties", old)
+    with pytest.raises(LabError, match="embedding:copy_row needs sm_60; GTX 980 is sm_52"):
+        Engine(tiny, simt)
+
+
 def test_without_graphs_the_numbers_are_the_same(any_device: Device, tiny: Model) -> None:
     tokens = [1, 5, 9, 200, 77]
     recorded = Engine(tiny, any_device).logits(tokens)

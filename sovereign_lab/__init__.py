@@ -15,16 +15,27 @@ if TYPE_CHECKING:
     from sovereign_lab.devices import open_device
     from sovereign_lab.engine import PHASES, Engine, Generation
     from sovereign_lab.errors import LabError
+    from sovereign_lab.measure.compare import compare
     from sovereign_lab.models import load_model
 
 __version__ = "0.1.0"
-__all__ = ["PHASES", "Engine", "Generation", "LabError", "doctor", "load_model", "open_device"]
+__all__ = [
+    "PHASES",
+    "Engine",
+    "Generation",
+    "LabError",
+    "compare",
+    "doctor",
+    "load_model",
+    "open_device",
+]
 
 _HOMES = {
     "Engine": "sovereign_lab.engine",
     "Generation": "sovereign_lab.engine",
     "LabError": "sovereign_lab.errors",
     "PHASES": "sovereign_lab.engine",
+    "compare": "sovereign_lab.measure.compare",
     "doctor": "sovereign_lab.checkup",
     "load_model": "sovereign_lab.models",
     "open_device": "sovereign_lab.devices",

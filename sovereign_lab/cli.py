@@ -15,7 +15,9 @@ import reprlib
 import sys
 from collections.abc import Iterator
 from contextvars import ContextVar
+from dataclasses import asdict
 from enum import StrEnum
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -206,6 +208,50 @@ def _run_summary(record: dict[str, Any], generation: Generation, device: Propert
 def _figure(value: float | None) -> str:
     """Three significant digits, or a dash where too few tokens were made to tell."""
     return "-" if value is None else f"{value:,.3g}" if abs(value) < 100 else f"{value:,.0f}"
+
+
+@app.command()
+def ladder(
+    model: Annotated[
+        str | None,
+        typer.Option(help="A name from `models list`, or the path of a GGUF file."),
+    ] = None,
+    device: Annotated[
+        DeviceName, typer.Option(envvar="SOVEREIGN_DEVICE", help="Where the kernels run.")
+    ] = DeviceName.auto,
+    phases: Annotated[str, typer.Option(help="Phases, with commas between; all by default.")] = "",
+    context: Annotated[
+        list[int] | None, typer.Option(help="The position to decode at; may be repeated.")
+    ] = None,
+    tokens: Annotated[int, typer.Option(min=1, help="Forward passes a measurement.")] = 16,
+    record: Annotated[
+        Path | None, typer.Option("--json", help="Keep the run in this file as JSON.")
+    ] = None,
+) -> None:
+    """Measure every phase of the ladder, greedily decoding, and show the gain of each over its base."""
+    import sovereign_lab as sl
+    from sovereign_lab.measure.environment import environment
+    from sovereign_lab.measure.ladder import climb
+
+    opened = sl.open_device(device.value)
+    loaded = sl.load_model(model, progress=True)
+    chosen = [p.strip() for p in phases.split(",") if p.strip()] or list(sl.PHASES)
+    engine = sl.Engine(loaded, opened, phase=sl.PHASES.phase(chosen[0]).id, progress=True)
+    print(f"{loaded.config.name} on {opened.properties.name}: {opened.properties.times}")
+    print(f"{'phase':<7}{'':<34}{'context':>8}{'ms':>10}{'tok/s':>10}{'gain':>8}{'seed':>8}")
+    rungs = []
+    for rung in climb(engine, chosen, context or [16], tokens):
+        gain, seed = (f"{g:.2f}" if g else "" for g in (rung.gain, rung.seed_gain))
+        print(
+            f"{rung.phase:<7}{rung.title:<34}{rung.context:>8}{rung.ms_per_forward:>10.4g}"
+            f"{rung.tokens_per_second:>10.4g}{gain:>8}{seed:>8}",
+            flush=True,
+        )
+        rungs.append(rung)
+    if record is not None:
+        run = {"environment": environment(opened), "model": loaded.config.name}
+        rows = [asdict(r) | {"tokens_per_second": r.tokens_per_second} for r in rungs]
+        record.write_text(json.dumps(run | {"rungs": rows}, indent=1) + "\n")
 
 
 @app.command()

@@ -6,24 +6,22 @@ model of TinyLlama's shape, against the floor that memory bandwidth sets. `--rec
 
 import argparse
 import json
-import platform
 import statistics
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
-from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
 
 from sovereign_lab.devices import Device, open_device
 from sovereign_lab.devices.cuda import why_no_gpu
-from sovereign_lab.devices.simt.builder import find_compiler
 from sovereign_lab.devices.simt.device import SimtDevice
 from sovereign_lab.engine import PHASES, Engine
 from sovereign_lab.kernels.registry import OPS
+from sovereign_lab.measure.environment import environment
 from sovereign_lab.measure.roofline import find_gpu, floor, token_bytes
+from sovereign_lab.measure.timing import decode_ms, start_at
 from sovereign_lab.models import reference
 from sovereign_lab.models.model import Model, load_model
 from sovereign_lab.models.quants import quantise_q4_0
@@ -128,19 +126,6 @@ def decode_figures(
     return figures
 
 
-def start_at(engine: Engine, position: int) -> None:
-    """Make the engine ready to run at `position`, over a cache of seeded noise: its speed does not depend on it."""
-    shape = (position, engine.model.config.kv_heads, engine.model.config.head_dim)
-    noise: np.ndarray = (
-        np.random.default_rng(0).standard_normal(shape, np.float32).astype(engine.kv.dtype)
-    )
-    for cache in (*engine.kv.keys, *engine.kv.values):
-        engine.device.update(cache[:position], noise)
-    engine.device.update(engine.state.tokens[: position + 1], np.ones(position + 1, np.int32))
-    for array, value in ((engine.state.position, position), (engine.state.given, position + 1)):
-        engine.device.update(array, np.array([value], np.int32))
-
-
 def context_figures(
     model: Model, device: Device, phase: str, contexts: list[int], tokens: int
 ) -> list[Figure]:
@@ -148,14 +133,8 @@ def context_figures(
     engine = Engine(model, device, phase)
     figures = []
     for context in contexts:
-        samples = []
-        for repeat in range(6):
-            start_at(engine, context)
-            with device.timer() as timer:
-                for _ in range(tokens):
-                    engine.run(engine.decode_calls)
-            if repeat:
-                samples.append(timer.milliseconds / tokens)
+        decode_ms(engine, context, tokens)
+        samples = [decode_ms(engine, context, tokens) for _ in range(5)]
         figures.append(Figure.of(f"  phase {phase}, at position {context}", "ms", samples))
     return figures
 
@@ -197,29 +176,6 @@ def accuracy_figures(model: Model, device: Device, phase: str) -> list[Figure]:
         distance = float(np.linalg.norm(logits - expected) / np.linalg.norm(expected))
         figures.append(Figure.of(f"  phase {phase}, logits {what}", "of norm", [distance]))
     return figures
-
-
-def environment(device: Device) -> dict[str, str]:
-    """What the figures were measured with."""
-    facts = {
-        "date": datetime.now(UTC).strftime("%Y-%m-%d"),
-        "device": device.properties.name,
-        "python": platform.python_version(),
-        "numpy": version("numpy"),
-    }
-    if device.properties.kind == "cuda":
-        import cupy
-
-        runtime = cupy.cuda.runtime
-        facts |= {
-            "cupy": cupy.__version__,
-            "cuda_runtime": str(runtime.runtimeGetVersion()),
-            "cuda_driver": str(runtime.driverGetVersion()),
-            "nvrtc": ".".join(map(str, cupy.cuda.nvrtc.getVersion())),
-        }
-    else:
-        facts["compiler"] = find_compiler().version
-    return facts
 
 
 def main() -> None:

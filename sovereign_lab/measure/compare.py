@@ -1,0 +1,87 @@
+"""Is one phase faster than another? Interleaved measurements, an interval, and a verdict."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from sovereign_lab.engine import Engine
+from sovereign_lab.errors import LabError
+from sovereign_lab.measure.timing import decode_ms
+
+Verdict = Literal["keep", "revert", "no difference"]
+# A change of less than this share is not worth a more complicated kernel, however sure one is of it.
+WORTH = 0.01
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """`change` against `base`: milliseconds a forward pass, measured in turn, one pair a round.
+
+    `speedup` is the median over the rounds of base / change; `low` and `high` bound it with 95 % confidence
+    (bootstrap over the rounds).
+    """
+
+    base: str
+    change: str
+    device: str
+    base_ms: tuple[float, ...]
+    change_ms: tuple[float, ...]
+    speedup: float
+    low: float
+    high: float
+
+    @property
+    def verdict(self) -> Verdict:
+        """keep or revert where the whole interval lies past 1 % of gain or loss."""
+        if self.low > 1 + WORTH:
+            return "keep"
+        if self.high < 1 - WORTH:
+            return "revert"
+        return "no difference"
+
+    def __str__(self) -> str:
+        return (
+            f"{self.change} against {self.base} on {self.device}: {np.median(self.base_ms):.3g} ms -> "
+            f"{np.median(self.change_ms):.3g} ms a forward pass, {self.speedup:.3f} times as fast "
+            f"(95 %: {self.low:.3f} to {self.high:.3f}, {len(self.base_ms)} rounds): {self.verdict}"
+        )
+
+
+def compare(
+    engine: Engine, base: str, change: str, position: int = 16, tokens: int = 16, rounds: int = 11
+) -> Comparison:
+    """Measure phases `base` and `change` in turn on the engine's model and device.
+
+    Each round times `tokens` forward passes from `position` on with both, the order alternating, so that a
+    drift of clocks or load falls on both alike. Raises LabError for fewer than 5 rounds, an unknown phase, or
+    positions that the context does not have.
+    """
+    if rounds < 5:
+        raise LabError(f"A verdict needs at least 5 rounds; {rounds} were asked for.")
+    engines = (engine.with_phase(base), engine.with_phase(change))
+    for e in engines:
+        decode_ms(e, position, 2)  # warm-up: recording, clocks, caches
+    pairs = np.empty((rounds, 2))
+    for i in range(rounds):
+        for which in (0, 1) if i % 2 == 0 else (1, 0):
+            pairs[i, which] = decode_ms(engines[which], position, tokens)
+    speedup, low, high = median_interval(pairs[:, 0] / pairs[:, 1])
+    return Comparison(
+        base=f"phase {base}",
+        change=f"phase {change}",
+        device=engine.device.properties.name,
+        base_ms=tuple(pairs[:, 0]),
+        change_ms=tuple(pairs[:, 1]),
+        speedup=speedup,
+        low=low,
+        high=high,
+    )
+
+
+def median_interval(samples: np.ndarray, resamples: int = 4000) -> tuple[float, float, float]:
+    """The median of some samples, and its 95 % interval by the bootstrap (Efron, 1979), seeded."""
+    rng = np.random.default_rng(0)
+    drawn = rng.choice(samples, (resamples, len(samples)))
+    low, high = np.percentile(np.median(drawn, axis=1), (2.5, 97.5))
+    return float(np.median(samples)), float(low), float(high)

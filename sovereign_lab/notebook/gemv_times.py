@@ -18,7 +18,8 @@ import numpy as np
 
 from sovereign_lab.devices import Device, open_device
 from sovereign_lab.kernels.registry import Variant, op
-from sovereign_lab.measure.bench import Figure, environment
+from sovereign_lab.measure.bench import Figure
+from sovereign_lab.measure.environment import environment
 from sovereign_lab.models.model import Config, matrix_shapes
 from sovereign_lab.models.quants import BLOCK_BYTES, BLOCK_WEIGHTS
 from sovereign_lab.notebook.runs import Run

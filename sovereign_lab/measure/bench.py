@@ -8,6 +8,7 @@ import argparse
 import json
 import statistics
 import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -18,7 +19,7 @@ from sovereign_lab.devices import Device, open_device
 from sovereign_lab.devices.cuda import why_no_gpu
 from sovereign_lab.devices.simt.device import SimtDevice
 from sovereign_lab.engine import PHASES, Engine
-from sovereign_lab.kernels.registry import OPS
+from sovereign_lab.kernels.registry import op
 from sovereign_lab.measure.environment import environment
 from sovereign_lab.measure.roofline import find_gpu, floor, token_bytes
 from sovereign_lab.measure.timing import decode_ms, start_at
@@ -84,7 +85,7 @@ def simt_figures() -> list[Figure]:
             times = seconds(9, device.launch, kernel, 1, threads, [n * 32 // threads])
             each = [t * 1e9 / (n * 32) for t in times]
             figures.append(Figure.of(f"{what}, {threads} threads", "ns", each))
-    op, rows, n = OPS["gemv_q4_0"], GEMV_ROWS, GEMV_BLOCKS_PER_ROW
+    gemv, rows, n = op("gemv_q4_0"), GEMV_ROWS, GEMV_BLOCKS_PER_ROW
     rng = np.random.default_rng(0)
     args = {
         "W": device.array(quantise_q4_0(rng.standard_normal((rows, n * 32), np.float32))),
@@ -93,9 +94,9 @@ def simt_figures() -> list[Figure]:
         "rows": rows,
         "blocks_per_row": n,
     }
-    for name, variant in op.variants.items():
+    for name, variant in gemv.variants.items():
         kernel = device.compile(variant.path)
-        grid = op.grid(variant, args)
+        grid = gemv.grid(variant, args)
         times = seconds(9, device.launch, kernel, grid, variant.threads, list(args.values()))
         rates = [rows * n * 32 / t / 1e6 for t in times]
         figures.append(Figure.of(f"gemv_q4_0 {name}, {rows} x {n * 32}, one core", "Mmac/s", rates))
@@ -139,27 +140,47 @@ def context_figures(
     return figures
 
 
-def op_figures(model: Model, device: Device, phase: str, position: int) -> list[Figure]:
-    """Each op's launches of one forward pass, recorded and replayed alone: us a token, at `position`."""
-    engine = Engine(model, device, phase)
+def op_ms(engine: Engine, name: str, position: int) -> list[float]:
+    """All launches of one op in a forward pass, recorded and replayed alone at `position`: ms, 5 samples."""
     start_at(engine, position)
     engine.run(engine.decode_calls)  # so that every activation holds numbers
+    with engine.device.capture() as capture:
+        engine.launch_all([call for call in engine.decode_calls if call[0] == name])
+    samples = []
+    for repeat in range(6):
+        engine.device.update(engine.state.position, np.array([position], np.int32))
+        with engine.device.timer() as timer:
+            for _ in range(20):
+                capture.replay()
+        if repeat:
+            samples.append(timer.milliseconds / 20)
+    return samples
+
+
+def op_figures(model: Model, device: Device, phase: str, position: int) -> list[Figure]:
+    """Each op of a forward pass alone, us a token."""
+    engine = Engine(model, device, phase)
     figures = []
-    for name in dict.fromkeys(op for op, _ in engine.decode_calls):
-        calls = [call for call in engine.decode_calls if call[0] == name]
-        start_at(engine, position)
-        with device.capture() as capture:
-            engine.launch_all(calls)
-        samples = []
-        for repeat in range(6):
-            device.update(engine.state.position, np.array([position], np.int32))
-            with device.timer() as timer:
-                for _ in range(20):
-                    capture.replay()
-            if repeat:
-                samples.append(timer.milliseconds * 1e3 / 20)
-        what = f"  phase {phase}, {name} x {len(calls)}, at position {position}"
-        figures.append(Figure.of(what, "us", samples))
+    for name, launches in Counter(call[0] for call in engine.decode_calls).items():
+        what = f"  phase {phase}, {name} x {launches}, at position {position}"
+        figures.append(Figure.of(what, "us", [1e3 * ms for ms in op_ms(engine, name, position)]))
+    return figures
+
+
+def variant_figures(
+    model: Model, device: Device, phase: str, name: str, positions: list[int]
+) -> list[Figure]:
+    """Every variant of one op in a phase's forward pass, alone, us a token: those in no phase too."""
+    engine = Engine(model, device, phase)
+    figures = []
+    for variant in op(name).variants.values():
+        kernel = device.compile(variant.path, {"KV": engine.kv.kernel_type})
+        engine.kernels[name] = (variant, kernel)
+        for position in positions:
+            samples = [1e3 * ms for ms in op_ms(engine, name, position)]
+            figures.append(
+                Figure.of(f"  {name}:{variant.name}, at position {position}", "us", samples)
+            )
     return figures
 
 
@@ -199,6 +220,9 @@ def main() -> None:
         action="append",
         help="measure at this position, and each op alone at the first; may be repeated",
     )
+    parser.add_argument(
+        "--variants", metavar="OP", help="with --context: every variant of this op alone, too"
+    )
     options = parser.parse_args()
 
     device = open_device(options.device)
@@ -220,6 +244,8 @@ def main() -> None:
             if options.context:
                 new += context_figures(model, device, phase, options.context, tokens=32)
                 new += op_figures(model, device, phase, options.context[0])
+                if options.variants:
+                    new += variant_figures(model, device, phase, options.variants, options.context)
             else:
                 new += accuracy_figures(model, device, phase)
             print(*new, sep="\n", flush=True)

@@ -59,8 +59,8 @@ def _rmsnorm(rng: Random, kv: type) -> Iterator[Case]:
         }
 
 
-# Rows that do not fill a block of four warps, rows of one block, of 18 (SmolLM2), of more than 32.
-_GEMV_SHAPES = ((1, 1), (5, 2), (7, 18), (33, 33), (130, 3), (6, 70))
+# Rows that do not fill a block of four warps; rows of one block, of 18 (SmolLM2), of more than 32, of more than 256.
+_GEMV_SHAPES = ((1, 1), (5, 2), (7, 18), (33, 33), (130, 3), (6, 70), (3, 300))
 
 
 def _gemv(rng: Random, kv: type) -> Iterator[Case]:

@@ -3,7 +3,8 @@
 `check("07.1", answer)` prints a verdict; `solution("07.1")` shows the file under notebooks/solutions/.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,11 +12,16 @@ from IPython.display import Markdown
 
 from sovereign_lab.devices import Device, open_device
 from sovereign_lab.devices.signature import without_comments
+from sovereign_lab.devices.simt.device import SimtDevice
 from sovereign_lab.errors import LabError
-from sovereign_lab.kernels.cases import cases
-from sovereign_lab.kernels.registry import op
+from sovereign_lab.kernels.cases import Case, cases
+from sovereign_lab.kernels.registry import Variant, op
 from sovereign_lab.measure.memory_trace import SECTOR_BYTES, trace
+from sovereign_lab.models.quants import quantise_q4_0
+from sovereign_lab.notebook import double_offset, float4, kv_bytes, online_softmax
+from sovereign_lab.notebook.array_traffic import array_traffic
 from sovereign_lab.notebook.places import in_checkout
+from sovereign_lab.notebook.threads import barriers_by_thread
 
 # Floats on either side of an output that a kernel must leave alone, and what they hold.
 CANARIES = 64
@@ -110,12 +116,17 @@ def _check_broadcast(source: str) -> str:
     return f"Right on odd shapes, no shuffle in the loop, and load sectors {before:,} before, {after:,} after."
 
 
-def _check_gemv(source: str, device: Device) -> None:
-    """Run the kernel on odd shapes with poisoned outputs between canaries; raise NotSolvedError at what is wrong."""
+def _check_gemv(
+    source: str, device: Device, launch: Variant | None = None, more: Sequence[Case] = ()
+) -> None:
+    """Run the kernel on odd shapes with poisoned outputs between canaries; raise NotSolvedError at what is wrong.
+
+    The launch has the geometry of `launch`, by default that of `coalesced`. `more`: further cases.
+    """
     gemv = op("gemv_q4_0")
-    variant = gemv.variant("coalesced")
+    variant = launch or gemv.variant("coalesced")
     kernel = device.compile(source, name="yours.cu")
-    for args in cases(gemv, np.random.default_rng(7)):
+    for args in [*cases(gemv, np.random.default_rng(7)), *more]:
         shape = f"{args['rows']} rows of {args['blocks_per_row']} blocks"
         fenced = np.full(args["rows"] + 2 * CANARIES, CANARY)
         y = fenced[CANARIES:-CANARIES]
@@ -140,4 +151,289 @@ def _check_gemv(source: str, device: Device) -> None:
             )
 
 
-_CHECKS: dict[str, Callable[[Any], str]] = {"07.1": _check_sectors, "07.2": _check_broadcast}
+# ---- 02.1: a sum over a block with fewer barriers ----
+
+FEW_BARRIERS = 3
+LANE_ORDERS: tuple[str | int, ...] = ("forward", "reverse", 5)
+
+
+def _long_rows() -> Case:
+    """Rows that give every thread of 256 a sum to bring: in shorter ones most bring zeros, which hide a race."""
+    rows, blocks_per_row = 3, 300
+    rng = np.random.default_rng(0)
+    return {
+        "W": quantise_q4_0(rng.standard_normal((rows, blocks_per_row * 32), np.float32)),
+        "x": rng.standard_normal(blocks_per_row * 32, np.float32),
+        "y": np.full(rows, np.nan, np.float32),
+        "rows": rows,
+        "blocks_per_row": blocks_per_row,
+    }
+
+
+def _check_barriers(source: str) -> str:
+    starter = op("gemv_q4_0").variant("block_per_row")
+    if source.replace('#include "warp.cuh"\n', "") == starter.source:
+        raise NotSolvedError
+    try:
+        for order in LANE_ORDERS:
+            device = SimtDevice(lane_order=order)
+            try:
+                _check_gemv(source, device, starter, [_long_rows()])
+            except NotSolvedError as error:
+                raise NotSolvedError(f"With the lanes in {order!r} order: {error}") from None
+            finally:
+                device.close()
+        passed = barriers_by_thread(source, starter)
+    except LabError as error:
+        raise NotSolvedError(str(error)) from None
+    if passed.min() != passed.max():
+        raise NotSolvedError(
+            f"Some threads pass {passed.min()} barriers and others {passed.max()}: a barrier is for every thread of "
+            "the block, so it must not stand in a branch that some do not take."
+        )
+    if passed[0] > FEW_BARRIERS:
+        raise NotSolvedError(
+            f"The results are right, with {passed[0]} barriers a row; {FEW_BARRIERS} are enough."
+        )
+    return f"Right on odd shapes and in {len(LANE_ORDERS)} lane orders; barriers a row: 9 before, {passed[0]} after."
+
+
+# ---- 05.1: eight lanes a row, so that four rows share a warp ----
+
+LANES_A_ROW = 8
+ROWS_A_BLOCK = 128 // LANES_A_ROW
+
+
+def edit(source: str, changes: Mapping[str, str]) -> str:
+    """A source with each text on the left replaced by the one on the right. Raises LabError for one not in it."""
+    for before, after in changes.items():
+        if before not in source:
+            raise LabError(
+                f"{before!r} does not stand in the source; leave the left side as it is."
+            )
+        source = source.replace(before, after)
+    return source
+
+
+def _check_eight_lanes(source: str) -> str:
+    gemv = op("gemv_q4_0")
+    starter = gemv.variant("warp_per_row")
+    if source == starter.source:
+        raise NotSolvedError
+    rows, blocks_per_row = 64, LANES_A_ROW
+    rng = np.random.default_rng(0)
+    args = {
+        "W": rng.integers(0, 60, (rows, blocks_per_row * 18), np.uint8),
+        "x": rng.standard_normal(blocks_per_row * 32, np.float32),
+        "y": np.full(rows, np.nan, np.float32),
+        "rows": rows,
+        "blocks_per_row": blocks_per_row,
+    }
+    try:
+        _check_gemv(source, open_device("simt"), replace(starter, rows_per_block=ROWS_A_BLOCK))
+        before = trace(starter.path, gemv.grid(starter, args), starter.threads, args)
+        after = trace(source, rows // ROWS_A_BLOCK, starter.threads, args, name="yours.cu")
+    except LabError as error:
+        raise NotSolvedError(str(error)) from None
+    lanes = min(row.lanes for row in after.lines if row.kind == "load")
+    if lanes < 32:
+        raise NotSolvedError(
+            f"The results are right, but at {blocks_per_row} blocks a row a request has {lanes:g} lanes on average."
+        )
+    return (
+        f"Right on odd shapes. At {blocks_per_row} blocks a row all 32 lanes load; load requests of {rows} rows: "
+        f"{before.requests('load'):,} before, {after.requests('load'):,} after; sectors: "
+        f"{before.sectors('load'):,} before, {after.sectors('load'):,} after."
+    )
+
+
+# ---- 12.1: the widest loads that Q4_0 allows ----
+
+LOAD_BYTES = (1, 2, 4, 8, 16)
+FEWEST_REQUESTS = (
+    64  # a row of 64 blocks: 16 for x, 16 for the scales, two times 16 for the nibbles
+)
+
+
+def _check_wide_nibbles(source: str) -> str:
+    gemv = op("gemv_q4_0")
+    starter = gemv.variant("float4")
+    if source == starter.source:
+        raise NotSolvedError
+    args = float4.arguments(gemv.name)
+    grid = gemv.grid(starter, args)
+    try:
+        _check_gemv(source, open_device("simt"))
+        before = trace(starter.path, grid, starter.threads, args)
+        after = trace(source, grid, starter.threads, args, name="yours.cu")
+    except LabError as error:
+        raise NotSolvedError(str(error)) from None
+    for row in after.lines:
+        sizes = {a.size for a in after.accesses(row.line)} if row.space == "global" else set()
+        for size in sizes - set(LOAD_BYTES):
+            raise NotSolvedError(
+                f"Line {row.line} copies {size} bytes at once; a GPU has no such load, and takes several."
+            )
+    events = after.events
+    astray = events[events["address"] % events["size"] != 0]
+    if len(astray):
+        raise NotSolvedError(
+            f"The results are right on a CPU, but a load of {astray['size'][0]} bytes begins where {astray['size'][0]} "
+            "does not divide the address: on a GPU that is a fault, or several smaller loads."
+        )
+    was, now = (t.requests("load") // args["rows"] for t in (before, after))
+    if now > FEWEST_REQUESTS:
+        raise NotSolvedError(
+            f"The results are right, but a row takes {now} load requests, the starter's {was}; "
+            f"{FEWEST_REQUESTS} are enough."
+        )
+    return f"Right on odd shapes, every load aligned, and load requests a row: {was} before, {now} after."
+
+
+# ---- 08.1: the residual add inside the GEMV ----
+
+
+def _check_fused_add(source: str) -> str:
+    gemv = op("gemv_q4_0")
+    starter = gemv.variant("coalesced")
+    if source == starter.source:
+        raise NotSolvedError
+    device = open_device("simt")
+    try:
+        kernel = device.compile(source, name="yours.cu")
+    except LabError as error:
+        raise NotSolvedError(str(error)) from None
+    rng = np.random.default_rng(8)
+    for args in cases(gemv, rng):
+        shape = f"{args['rows']} rows of {args['blocks_per_row']} blocks"
+        product = gemv.reference(args)["y"]
+        residual = rng.standard_normal(product.shape, np.float32)
+        fenced = np.full(args["rows"] + 2 * CANARIES, CANARY)
+        y = fenced[CANARIES:-CANARIES]
+        y[:] = residual
+        grid = gemv.grid(starter, args)
+        device.launch(kernel, grid, starter.threads, list({**args, "y": y}.values()))
+        if not (np.all(fenced[:CANARIES] == CANARY) and np.all(fenced[-CANARIES:] == CANARY)):
+            raise NotSolvedError(f"{shape}: the kernel writes outside y.")
+        close = TOLERANCE * (np.abs(product).max() + 32 * np.abs(residual).max())
+        wrong = ~(np.abs(y - (residual + product)) <= close)
+        if wrong.any():
+            row = int(wrong.argmax())
+            known = {
+                "the residual is lost": product,
+                "nothing was added to it": residual,
+                "the residual is in it 32 times, once from every lane": 32 * residual + product,
+            }
+            words = [
+                words for words, became in known.items() if np.all(np.abs(y - became) <= close)
+            ]
+            raise NotSolvedError(
+                f"{shape}: y[{row}] was {residual[row]:.6g}, W x is {product[row]:.6g} there, and it became "
+                f"{y[row]:.6g}{': ' if words else ''}{''.join(words[:1])}."
+            )
+    return "Right on odd shapes: y += W x in one launch, and `add` has nothing left to do."
+
+
+# ---- 09.1: coalesced by another layout: the head transposed ----
+
+
+def _check_transposed(source: str) -> str:
+    logits = op("logits")
+    starter = logits.variant("thread_per_row")
+    if source == starter.source:
+        raise NotSolvedError
+    device = open_device("simt")
+    rng = np.random.default_rng(9)
+    try:
+        kernel = device.compile(source, name="yours.cu")
+        for args in cases(logits, rng):
+            vocab, dim = args["vocab"], args["dim"]
+            # NaN behind the matrix, as far as a mixed-up index or a missing bound can reach.
+            behind = (max(vocab, dim) + 2 * starter.threads) ** 2
+            guarded = np.full(vocab * dim + behind, np.nan, np.float32)
+            guarded[: vocab * dim] = args["W"].T.reshape(-1)
+            fenced = np.full(vocab + 2 * starter.threads, CANARY)
+            y = fenced[starter.threads : -starter.threads]
+            y[:] = np.nan
+            given = {**args, "W": guarded, "y": y}
+            device.launch(kernel, logits.grid(starter, args), starter.threads, list(given.values()))
+            shape = f"{vocab} rows of {dim}"
+            _judge_logits(shape, fenced, starter.threads, logits.reference(args)["y"])
+        vocab, dim = 256, 64
+        args = {
+            "W": rng.standard_normal((dim, vocab), np.float32),
+            "x": rng.standard_normal(dim, np.float32),
+            "y": np.zeros(vocab, np.float32),
+            "vocab": vocab,
+            "dim": dim,
+        }
+        traced = trace(source, logits.grid(starter, args), starter.threads, args, name="yours.cu")
+    except LabError as error:
+        raise NotSolvedError(str(error)) from None
+    found = array_traffic(traced)["W"].sectors_per_request
+    if found > 4:
+        raise NotSolvedError(
+            f"The results are right, but a request for W touches {found:g} sectors; 32 neighbouring floats lie in 4."
+        )
+    return f"Right on odd shapes, and a request for W touches {found:g} sectors; it was 32."
+
+
+def _judge_logits(shape: str, fenced: np.ndarray, canaries: int, expected: np.ndarray) -> None:
+    """Raise NotSolvedError at what is wrong with the outputs between the canaries."""
+    y = fenced[canaries:-canaries]
+    if not (np.all(fenced[:canaries] == CANARY) and np.all(fenced[-canaries:] == CANARY)):
+        raise NotSolvedError(f"{shape}: the kernel writes outside y.")
+    if np.isnan(y).any():
+        row = int(np.isnan(y).argmax())
+        raise NotSolvedError(
+            f"{shape}: y[{row}] is NaN: it is never written, or its sum reads outside W."
+        )
+    wrong = np.abs(y - expected) > TOLERANCE * np.abs(expected).max() + TOLERANCE
+    if wrong.any():
+        row = int(wrong.argmax())
+        raise NotSolvedError(
+            f"{shape}: y[{row}] is {y[row]:.6g}, and should be {expected[row]:.6g}: W now lies as [dim, vocab]."
+        )
+
+
+# ---- 10.1 and 11.1 ----
+
+
+def _check_kv_bytes(answer: Callable[..., int]) -> str:
+    wrong = kv_bytes.fault(answer)
+    if wrong is not None:
+        raise NotSolvedError(wrong)
+    return f"{len(kv_bytes.QUESTIONS)} models and positions right."
+
+
+def _check_chunks(answer: Callable[[online_softmax.Pairs], Any]) -> str:
+    wrong = online_softmax.fault(answer)
+    if wrong is not None:
+        raise NotSolvedError(wrong)
+    return f"{len(online_softmax.CHUNKS)} sequences of chunks right, none of them kept."
+
+
+# ---- 03.1: the position's offset, added exactly once ----
+
+
+def _check_offset_once(source: str) -> str:
+    if source == double_offset.DOUBLE_OFFSET.source:
+        raise NotSolvedError
+    fault = double_offset.first_fault(source)
+    if fault:
+        raise NotSolvedError(fault)
+    return "Every position, 0 among others, writes its own slot and no other, in half and in float."
+
+
+_CHECKS: dict[str, Callable[[Any], str]] = {
+    "07.1": _check_sectors,
+    "07.2": _check_broadcast,
+    "02.1": _check_barriers,
+    "05.1": _check_eight_lanes,
+    "12.1": _check_wide_nibbles,
+    "08.1": _check_fused_add,
+    "09.1": _check_transposed,
+    "03.1": _check_offset_once,
+    "10.1": _check_kv_bytes,
+    "11.1": _check_chunks,
+}

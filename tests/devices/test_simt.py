@@ -13,6 +13,8 @@ from sovereign_lab.devices import Device
 from sovereign_lab.devices.simt.builder import has_device_variable, may_misalign
 from sovereign_lab.devices.simt.device import SimtDevice
 from sovereign_lab.errors import LabError
+from sovereign_lab.kernels.cases import cases
+from sovereign_lab.kernels.registry import OPS
 
 ORDERS: list[str | int] = ["forward", "reverse", 2, 12345]
 
@@ -473,3 +475,24 @@ def test_shared_scalars_are_read_anew_after_every_wait(order: str | int) -> None
               out[t] = 100 * a + b;"""
     got = run(SimtDevice(lane_order=order), body, n=64)
     assert got.tolist() == [134] * 32 + [102] * 32
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_every_register_survives_a_switch(order: str | int) -> None:
+    # More values alive over a wait than there are general registers: g++ then puts some into AVX-512's mask
+    # registers, k0 among them, and one that the switch does not save is shared by all lanes.
+    op = OPS["gemv_q4_0"]
+    variant = op.variant("coalesced")
+    source = variant.source.replace("float sum = 0;", "float sum = lane == 0 ? y[row] : 0;")
+    assert source != variant.source
+    device = SimtDevice(lane_order=order)
+    kernel = device.compile(source)
+    for case in cases(op, np.random.default_rng()):
+        before = np.random.default_rng().standard_normal(case["rows"], np.float32)
+        arrays = {k: device.array(v) if isinstance(v, np.ndarray) else v for k, v in case.items()}
+        arrays["y"] = device.array(before)
+        grid = op.grid(variant, case)
+        device.launch(kernel, grid, variant.threads, list(arrays.values()))
+        np.testing.assert_allclose(
+            arrays["y"], before + op.reference(case)["y"], rtol=1e-4, atol=1e-4
+        )

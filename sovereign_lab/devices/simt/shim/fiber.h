@@ -41,10 +41,11 @@ static Fiber* current;      // one OS thread runs one copy of this library, so p
 inline bool blocked(const Fiber* f) { return *f->wait_word == f->wait_value; }
 
 #if defined(__x86_64__)
+// A compiler may keep any value in any of these, an integer in a mask register too.
 #if defined(__AVX512F__)
 #define SIMT_CLOBBER_AVX512 , "xmm16", "xmm17", "xmm18", "xmm19", "xmm20", "xmm21", "xmm22", "xmm23", \
     "xmm24", "xmm25", "xmm26", "xmm27", "xmm28", "xmm29", "xmm30", "xmm31", \
-    "k1", "k2", "k3", "k4", "k5", "k6", "k7"
+    "k0", "k1", "k2", "k3", "k4", "k5", "k6", "k7"
 #else
 #define SIMT_CLOBBER_AVX512
 #endif

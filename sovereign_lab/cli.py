@@ -57,6 +57,12 @@ class DeviceName(StrEnum):
     cuda = "cuda"
 
 
+ModelOption = Annotated[
+    str | None, typer.Option(help="A name from `models list`, or the path of a GGUF file.")
+]
+DeviceOption = Annotated[
+    DeviceName, typer.Option(envvar="SOVEREIGN_DEVICE", help="Where the kernels run.")
+]
 JSONOption = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout.")]
 
 
@@ -71,13 +77,8 @@ def options(
 @app.command()
 def run(
     prompt: Annotated[str, typer.Argument(help="The text to go on from.")] = DEFAULT_PROMPT,
-    model: Annotated[
-        str | None,
-        typer.Option(help="A name from `models list`, or the path of a GGUF file."),
-    ] = None,
-    device: Annotated[
-        DeviceName, typer.Option(envvar="SOVEREIGN_DEVICE", help="Where the kernels run.")
-    ] = DeviceName.auto,
+    model: ModelOption = None,
+    device: DeviceOption = DeviceName.auto,
     phase: Annotated[str, typer.Option(help="The step of the optimisation ladder.")] = "8b",
     max_tokens: Annotated[int, typer.Option(min=1, help="The most tokens to generate.")] = 64,
     temperature: Annotated[float, typer.Option(min=0.0, help="0 takes the likeliest token.")] = 0.0,
@@ -212,13 +213,8 @@ def _figure(value: float | None) -> str:
 
 @app.command()
 def ladder(
-    model: Annotated[
-        str | None,
-        typer.Option(help="A name from `models list`, or the path of a GGUF file."),
-    ] = None,
-    device: Annotated[
-        DeviceName, typer.Option(envvar="SOVEREIGN_DEVICE", help="Where the kernels run.")
-    ] = DeviceName.auto,
+    model: ModelOption = None,
+    device: DeviceOption = DeviceName.auto,
     phases: Annotated[str, typer.Option(help="Phases, with commas between; all by default.")] = "",
     context: Annotated[
         list[int] | None, typer.Option(help="The position to decode at; may be repeated.")

@@ -11,6 +11,7 @@ from sovereign_lab.kernels.registry import Variant, op
 from sovereign_lab.measure.bench import Figure
 from sovereign_lab.models.model import Config
 from sovereign_lab.notebook.attention_counts import KV, arguments
+from sovereign_lab.notebook.op_times import op_times
 from sovereign_lab.notebook.plots import SERIES, _figure
 from sovereign_lab.notebook.runs import Run
 from sovereign_lab.notebook.table import Table
@@ -37,11 +38,7 @@ def added_per_thousand(run: Run, phase: str) -> float:
 
 def alone(run: Run, phase: str, name: str = "attention") -> float:
     """Microseconds a token of an op's launches of one forward pass, replayed alone, as recorded; at position 16."""
-    return next(
-        figure.value
-        for what, figure in run.figures.items()
-        if re.fullmatch(rf"\s*phase {phase}, {name} x \d+, at position 16", what)
-    )
+    return op_times(run, phase)[name].us
 
 
 def context_table(run: Run, phases: Sequence[str]) -> Table:

@@ -10,6 +10,7 @@ from plotly.subplots import make_subplots
 from sovereign_lab.kernels.registry import Variant, op
 from sovereign_lab.measure.memory_trace import WARP, Trace, trace
 from sovereign_lab.models.quants import BLOCK_BYTES, BLOCK_WEIGHTS
+from sovereign_lab.notebook.attention_counts import MARK
 from sovereign_lab.notebook.plots import BLUE, FAINT, _figure
 from sovereign_lab.notebook.table import Table
 
@@ -40,13 +41,6 @@ def loads_by_thread(traced: Trace, threads: int, block: int = 0) -> np.ndarray:
     events = traced.events
     mine = events[(events["block"] == block) & (events["store"] == 0) & (events["shared"] == 0)]
     return np.bincount(mine["thread"], minlength=threads)
-
-
-# Volatile, so that no two marks become one; the name of a macro is not expanded again inside itself.
-MARK = """\
-__shared__ volatile int barrier_mark;
-#define __syncthreads() (barrier_mark = 1, __syncthreads())
-"""
 
 
 def barriers_by_thread(source: str, launch: Variant) -> np.ndarray:

@@ -488,7 +488,7 @@ def test_every_register_survives_a_switch(order: str | int) -> None:
     device = SimtDevice(lane_order=order)
     kernel = device.compile(source)
     for case in cases(op, np.random.default_rng()):
-        before = np.random.default_rng().standard_normal(case["rows"], np.float32)
+        before = np.random.default_rng().standard_normal((case["rows"],), np.float32)
         arrays = {k: device.array(v) if isinstance(v, np.ndarray) else v for k, v in case.items()}
         arrays["y"] = device.array(before)
         grid = op.grid(variant, case)

@@ -11,23 +11,8 @@ from sovereign_lab.measure.roofline import (
     matrix_bytes,
     token_bytes,
 )
-from sovereign_lab.models.model import Config
+from sovereign_lab.notebook.seed import TINYLLAMA
 
-TINYLLAMA = Config(
-    architecture="llama",
-    name="TinyLlama-1.1B",
-    layers=22,
-    dim=2048,
-    ffn_dim=5632,
-    heads=32,
-    kv_heads=4,
-    head_dim=64,
-    rope_dim=64,
-    rope_base=10000.0,
-    eps=1e-5,
-    context=2048,
-    vocab=32000,
-)
 BY_NAME = {gpu.name: gpu for gpu in GPUS}
 
 

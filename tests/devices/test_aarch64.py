@@ -71,6 +71,8 @@ def test_reductions_over_warp_and_block(tmp_path: Path, lane_order: int) -> None
 @pytest.mark.parametrize("name", OPS["gemv_q4_0"].variants)
 def test_gemv_is_right(tmp_path: Path, name: str) -> None:
     # Weight i of a row is (i % 16 - 8) * 0.5, x is 1: every row sums to 2 * -4 blocks.
+    variant = OPS["gemv_q4_0"].variant(name)
+    grid = OPS["gemv_q4_0"].grid(variant, {"rows": 6})
     main = """int main() {
       const int rows = 6, n = 3;
       static block_q4_0 W[rows * n]; static float x[n * 32], y[rows];
@@ -78,10 +80,10 @@ def test_gemv_is_right(tmp_path: Path, name: str) -> None:
       for (auto& v : x) v = 1;
       const block_q4_0* w = W; const float* px = x; float* py = y; int r = rows, k = n;
       void* args[] = {&w, &px, &py, &r, &k};
-      run(args, 2, 128, 0);
+      run(args, GRID, THREADS, 0);
       for (float v : y) printf("%g\\n", v);
-    }"""
-    out = run(tmp_path, entry_source(OPS["gemv_q4_0"].variant(name).source, "g.cu") + MAIN + main)
+    }""".replace("GRID", str(grid)).replace("THREADS", str(variant.threads))
+    out = run(tmp_path, entry_source(variant.source, "g.cu") + MAIN + main)
     assert [float(v) for v in out.split()] == [2 * -8 * 0.5 * 3] * 6
 
 

@@ -109,5 +109,7 @@ def test_reference_agrees(name: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "phase", "positions"), ENGINE_CASES)
 def test_engine_agrees(any_device: Device, name: str, phase: str, positions: int) -> None:
+    if (name, phase) == ("smollm2-135m", "5") and any_device.properties.kind == "simt":
+        pytest.skip("over a minute on the SIMT device, where the storyteller stands for it")
     _, model = loaded(name)
     assert_agrees(compare(name, Engine(model, any_device, phase=phase).logits, positions))

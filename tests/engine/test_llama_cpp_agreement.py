@@ -40,8 +40,8 @@ PROMPTS = {
 # SmolLM2 takes about half a second a token on the SIMT device, the storyteller a tenth of that.
 ENGINE_CASES = [
     ("smollm2-135m", "8b", 32),
-    ("smollm2-135m", "3", 8),
-    ("smollm2-135m", "5", 8),
+    ("smollm2-135m", "3", 16),
+    ("smollm2-135m", "5", 16),
     *(("storyteller", phase, 32) for phase in PHASES),
 ]
 Logits = Callable[[list[int]], npt.NDArray[np.float32]]  # token ids -> [len, vocab]

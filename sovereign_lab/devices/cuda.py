@@ -179,7 +179,7 @@ class CudaDevice(Device):
     def _begin_capture(self) -> None:
         self._stream.begin_capture()
 
-    def _end_capture(self, token: Any, failed: bool) -> CudaRecording:
+    def _end_capture(self, failed: bool) -> CudaRecording:
         with self._telling("the end of a capture"):
             return CudaRecording(self, self._stream.end_capture())
 

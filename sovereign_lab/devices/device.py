@@ -138,10 +138,10 @@ class Device(ABC):
         """See Timer."""
 
     @abstractmethod
-    def _begin_capture(self) -> Any: ...
+    def _begin_capture(self) -> None: ...
 
     @abstractmethod
-    def _end_capture(self, token: Any, failed: bool) -> Recording: ...
+    def _end_capture(self, failed: bool) -> Recording: ...
 
     def compile(
         self, source: str | Path | Source, defines: Mapping[str, str] | None = None, name: str = ""
@@ -190,13 +190,13 @@ class Device(ABC):
     def capture(self) -> Iterator["Capture"]:
         """Record launches instead of running them: `with device.capture() as c: ...`, then `c.replay()`."""
         capture = Capture()
-        token = self._begin_capture()
+        self._begin_capture()
         try:
             yield capture
         except BaseException:
-            self._end_capture(token, failed=True)
+            self._end_capture(failed=True)
             raise
-        capture.recording = self._end_capture(token, failed=False)
+        capture.recording = self._end_capture(failed=False)
 
 
 class Capture:

@@ -24,7 +24,7 @@ extern "C" int simt_run(simt::Launch*, uint64_t, uint64_t, int);
 static void run(void** args, uint32_t grid, uint32_t threads, uint32_t lane_order) {
   static char error[8192];
   static char* stacks = (char*)malloc((size_t)1025 * 32960);
-  simt::Launch l = {{grid, 1, 1}, {threads, 1, 1}, args, 0, lane_order, stacks, 32960, 1024, error, sizeof(error)};
+  simt::Launch l = {{grid, 1, 1}, {threads, 1, 1}, args, 0, lane_order, stacks, 32960, error, sizeof(error)};
   if (simt_run(&l, 0, grid, 0)) { printf("%s\\n", error); exit(1); }
 }
 """

@@ -39,7 +39,8 @@ FLAGS = [
     "-fno-asynchronous-unwind-tables",
 ]
 LINK_FLAGS: tuple[str, ...] = ("-shared", "-pthread", "-lm")
-# Each access of the source is one call: nothing vectorised, merged over iterations, or reordered much.
+# Each access of the source is one call: nothing vectorised, merged over iterations, or reordered much. DWARF 4:
+# of version 5, addr2line gives the compiled file in place of the one that #line names.
 TRACE_FLAGS: tuple[str, ...] = (
     "-DSIMT_TRACED",
     "-O1",

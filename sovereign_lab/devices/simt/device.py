@@ -301,6 +301,6 @@ class SimtDevice(Device):
             raise LabError("A capture is already under way on this device.")
         self._recording = []
 
-    def _end_capture(self, token: Any, failed: bool) -> SimtRecording:
+    def _end_capture(self, failed: bool) -> SimtRecording:
         launches, self._recording = self._recording or [], None
         return SimtRecording(self, [] if failed else launches)

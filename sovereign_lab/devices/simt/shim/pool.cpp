@@ -22,7 +22,6 @@ struct Launch {
   uint32_t lane_order;
   char* stacks;
   size_t stack_stride;
-  uint32_t max_fibers;
   char* error;
   uint32_t error_bytes;
 };
@@ -99,8 +98,8 @@ static void run_step(Pool* p, int worker, int index) {
   char* stacks = stacks_for(p, worker, fibers);
   char* error = p->errors[worker].data();
   if (!stacks) strcpy(error, "not enough memory for the stacks of a cooperative launch of this size");
-  Launch launch = {s.grid, s.block, s.args, s.dynamic_shared_bytes, s.lane_order, stacks, kStackStride,
-                   (uint32_t)fibers, error, (uint32_t)kErrorBytes};
+  Launch launch = {s.grid, s.block, s.args, s.dynamic_shared_bytes, s.lane_order, stacks, kStackStride, error,
+                   (uint32_t)kErrorBytes};
   int failed = !stacks;
   if (!failed && s.one_worker) {
     failed = s.run[worker](&launch, 0, blocks, (int)s.cooperative);

@@ -83,9 +83,8 @@ struct Launch {
   void** args;
   uint32_t dynamic_shared_bytes;
   uint32_t lane_order;    // 0 forward, 1 reverse, else the seed of a shuffled order
-  char* stacks;           // max_fibers stacks, stack_stride bytes apart
+  char* stacks;           // one a fiber, stack_stride bytes apart
   size_t stack_stride;
-  uint32_t max_fibers;
   char* error;
   uint32_t error_bytes;
 };

@@ -5,7 +5,7 @@ import pytest
 
 from sovereign_lab.devices import Device
 from sovereign_lab.devices.signature import parse_signature
-from sovereign_lab.kernels.cases import cases
+from sovereign_lab.kernels.cases import Case, cases
 from sovereign_lab.kernels.registry import OPS, Op, Variant
 
 VARIANTS = [
@@ -20,14 +20,36 @@ def kv_types(op: Op) -> dict[str, type]:
     return KV_TYPES if op.name in ("rope_kv", "attention") else {"half": np.float16}
 
 
-def error(got: np.ndarray, expected: np.ndarray) -> float:
-    """||got - expected|| / ||expected|| where the expected value is a number; NaN must stay NaN."""
+def distance(got: np.ndarray, expected: np.ndarray) -> float:
+    """||got - expected|| where the expected value is a number; NaN must stay NaN."""
     got, expected = got.astype(np.float64).ravel(), expected.astype(np.float64).ravel()
     assert np.array_equal(np.isnan(got), np.isnan(expected)), (
         "written where it must not, or not written"
     )
-    got, expected = np.nan_to_num(got), np.nan_to_num(expected)
-    return float(np.linalg.norm(got - expected) / max(float(np.linalg.norm(expected)), 1e-30))
+    return float(np.linalg.norm(np.nan_to_num(got) - np.nan_to_num(expected)))
+
+
+def allowed(op: Op, case: Case, name: str, rng: np.random.Generator) -> float:
+    """How far an output may lie from the reference: a share of its norm, and what its inputs' last digits decide.
+
+    A sum whose terms cancel is small against its rounding errors, and fresh data does hit such sums. So the
+    second part is what the reference itself moves by when its FP32 inputs move by about ten units in the last place.
+    """
+
+    def moved() -> Case:
+        return {
+            k: v * (1 + 1e-6 * rng.standard_normal(v.shape)).astype(v.dtype)
+            if isinstance(v, np.ndarray) and v.dtype == np.float32
+            else v
+            for k, v in case.items()
+        }
+
+    expected = op.reference(case)[name]
+    share = 2e-3 if case[name].dtype == np.float16 else 2e-5
+    norm = float(np.linalg.norm(np.nan_to_num(expected.astype(np.float64))))
+    return share * norm + 10 * max(
+        distance(op.reference(moved())[name], expected) for _ in range(3)
+    )
 
 
 @pytest.mark.parametrize(("op", "variant"), VARIANTS)
@@ -58,8 +80,8 @@ def test_variant_equals_reference(any_device: Device, op: Op, variant: Variant) 
                 elif case[name].dtype.kind == "i":
                     assert np.array_equal(got, expected[name]), name
                 else:
-                    tolerance = 2e-3 if got.dtype == np.float16 else 2e-5
-                    assert error(got, expected[name].astype(got.dtype)) < tolerance, (
+                    error = distance(got, expected[name].astype(got.dtype))
+                    assert error <= allowed(op, case, name, rng), (
                         name,
                         {k: v for k, v in case.items() if np.isscalar(v)},
                     )

@@ -21,9 +21,20 @@ from sovereign_lab import provision
 ROOT = Path(__file__).resolve().parent.parent
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 # What stands in conda-forge for a wheel of ours; for ziglang, something of the same purpose.
-CONDA_NAMES = {"cupy-cuda12x": "cupy", "cupy-cuda13x": "cupy", "ziglang": "cxx-compiler"}
-# Not the lab's own packages: the interpreter, the tools around it, and CuPy's CUDA headers.
-CONDA_ONLY = {"python", "pip", "make", "cuda-cudart-dev"}
+CONDA_NAMES = {
+    "cupy-cuda12x": "cupy",
+    "cupy-cuda13x": "cupy",
+    "nvidia-cuda-cccl": "cuda-cccl",
+    "nvidia-cuda-crt": "cuda-cudart-dev",
+    "nvidia-cuda-nvdisasm": "cuda-nvdisasm",
+    "nvidia-cuda-nvrtc": "cuda-nvrtc",
+    "nvidia-cuda-runtime": "cuda-cudart-dev",
+    "ziglang": "cxx-compiler",
+}
+# Of these the version is not the wheel's: another compiler, and the CUDA that conda's CuPy is built for.
+CONDA_CHOOSES = {"cxx-compiler", "cuda-cccl", "cuda-cudart-dev", "cuda-nvdisasm", "cuda-nvrtc"}
+# Not the lab's own packages: the interpreter, and the tools around it.
+CONDA_ONLY = {"python", "pip", "make"}
 
 
 def lab_requirements() -> list[Requirement]:
@@ -52,7 +63,7 @@ def test_environment_yml_names_every_package_at_the_same_version() -> None:
         name = canonicalize_name(CONDA_NAMES.get(requirement.name, requirement.name))
         wanted.add(name)
         assert name in conda, f"environment.yml lacks {name}, which pyproject.toml names"
-        if name != "cxx-compiler":
+        if name not in CONDA_CHOOSES:
             assert conda[name].specifier == requirement.specifier, name
     assert set(conda) == wanted | CONDA_ONLY
     assert str(conda["python"].specifier) == PYPROJECT["project"]["requires-python"]
@@ -171,13 +182,13 @@ def test_a_machine_without_a_compiler_gets_one(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(provision, "find_driver", lambda: None)
     monkeypatch.setattr(provision, "has_compiler", lambda: False)
     extras, notes = provision.choose_extras(test=True)
-    assert extras == ["cpu-compiler", "test"]
+    assert extras == ["cpu-compiler", "test", "static"]
     assert any("compiler" in note for note in notes)
 
 
 def test_every_extra_that_set_up_may_choose_exists() -> None:
     known = set(PYPROJECT["project"]["optional-dependencies"])
-    assert {"cuda12", "cuda13", "cpu-compiler", "test"} <= known
+    assert {"cuda12", "cuda13", "cpu-compiler", "static", "test"} <= known
 
 
 def test_an_old_python_is_refused_in_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -203,6 +214,44 @@ def test_a_new_driver_starts_the_environment_afresh() -> None:
     assert not provision.is_current(stamp, ["cuda12", "cpu-compiler"])
 
 
+@pytest.mark.parametrize(
+    ("driver", "extras"),
+    [
+        (provision.Driver((13, 0), (9, 0)), ["cuda13", "test", "static"]),
+        (provision.Driver((12, 4), (8, 9)), ["cuda12", "test"]),
+    ],
+)
+def test_nvrtc_13_stays_away_from_the_cupy_that_would_take_it_for_its_own(
+    driver: provision.Driver, extras: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(provision, "find_driver", lambda: driver)
+    monkeypatch.setattr(provision, "has_compiler", lambda: True)
+    assert provision.choose_extras(test=True)[0] == extras
+    assert "static" not in provision.choose_extras(test=False)[0]
+    before = provision.Stamp(provision.fingerprint(), provision.home(), ["test", "static"])
+    assert provision.must_start_afresh(before, extras) == ("cuda12" in extras)
+
+
+@pytest.mark.parametrize(
+    ("system", "machine", "there"),
+    [
+        ("linux", "x86_64", True),
+        ("linux", "aarch64", True),
+        ("win32", "AMD64", True),
+        ("darwin", "arm64", False),
+        ("darwin", "x86_64", False),
+        ("linux", "ppc64le", False),
+    ],
+)
+def test_nvidia_s_compiler_is_asked_for_only_where_it_exists(
+    system: str, machine: str, there: bool
+) -> None:
+    place = {"sys_platform": system, "platform_machine": machine}
+    lines = [Requirement(line) for line in PYPROJECT["project"]["optional-dependencies"]["static"]]
+    assert len(lines) == 5
+    assert all(line.marker and line.marker.evaluate(place) == there for line in lines)
+
+
 def test_set_up_imports_nothing_but_the_standard_library() -> None:
     """It runs before anything is installed: -S takes site-packages away, -I the checkout."""
     code = "import runpy, sys; runpy.run_path(sys.argv[1], run_name='checked')"
@@ -214,3 +263,11 @@ def test_ci_runs_make_test() -> None:
     script = (ROOT / ".ci" / "run").read_text()
     assert "set -euo pipefail" in script
     assert script.rstrip().endswith("make test")
+
+
+def test_a_wheel_carries_what_notebooks_read() -> None:
+    included = PYPROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]["force-include"]
+    for source, target in included.items():
+        assert (ROOT / source).exists(), source
+        assert target.startswith("sovereign_lab/")
+    assert {"notebooks", "data/runs", "data/seed_results.csv"} <= set(included)

@@ -8,7 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from sovereign_lab.devices.device import Device, Kernel, Properties, Recording, Source, Timer
+from sovereign_lab.devices.device import (
+    Device,
+    Kernel,
+    Properties,
+    Recording,
+    Source,
+    Stamps,
+    Timer,
+)
 from sovereign_lab.errors import LabError
 from sovereign_lab.kernels import INCLUDE
 
@@ -69,6 +77,24 @@ class CudaTimer(Timer):
         self.milliseconds = self._device._cupy.cuda.get_elapsed_time(self._start, self._end)
 
 
+class CudaStamps(Stamps):
+    """Events on the device's stream."""
+
+    def __init__(self, device: "CudaDevice") -> None:
+        self._device = device
+        self._events: list[Any] = []
+
+    def mark(self) -> None:
+        event = self._device._cupy.cuda.Event()
+        event.record(self._device._stream)
+        self._events.append(event)
+
+    def microseconds(self) -> list[float]:
+        self._device.synchronize()
+        elapsed = self._device._cupy.cuda.get_elapsed_time
+        return [1e3 * elapsed(self._events[0], event) for event in self._events]
+
+
 class CudaDevice(Device):
     """The current CUDA device. All work goes to one stream of its own, unless a launch names another."""
 
@@ -80,6 +106,8 @@ class CudaDevice(Device):
         self._stream = cupy.cuda.Stream(non_blocking=True)
         self._recent: deque[str] = deque(maxlen=4)
         self._staging: list[tuple[Any, Any]] = []
+        self._branches: list[tuple[Any, Any]] = []  # a stream, and the event of its end
+        self._forked: Any = None
         runtime = cupy.cuda.runtime
         facts = runtime.getDeviceProperties(runtime.getDevice())
         # Double data rate: two transfers a clock (kHz) over the width of the bus (bits).
@@ -148,8 +176,30 @@ class CudaDevice(Device):
     def stream(self) -> Any:
         return self._cupy.cuda.Stream(non_blocking=True)
 
+    @contextmanager
+    def fork(self, branches: int) -> Iterator[Sequence[Any]]:
+        Event = self._cupy.cuda.Event
+        while len(self._branches) < branches:
+            self._branches.append((self.stream(), Event(disable_timing=True)))
+        self._forked = self._forked or Event(disable_timing=True)
+        chosen = self._branches[:branches]
+        with self._telling("a fork into streams"):
+            self._forked.record(self._stream)
+            for stream, _ in chosen:
+                stream.wait_event(self._forked)
+        try:
+            yield [stream for stream, _ in chosen]
+        finally:
+            with self._telling("a join of streams"):
+                for stream, ended in chosen:
+                    ended.record(stream)
+                    self._stream.wait_event(ended)
+
     def timer(self) -> CudaTimer:
         return CudaTimer(self)
+
+    def stamps(self) -> CudaStamps:
+        return CudaStamps(self)
 
     def _compile(self, sources: Sequence[Source], step: Callable[[str], None]) -> list[Any]:
         handles = []

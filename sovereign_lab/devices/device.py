@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -87,6 +87,18 @@ class Timer(ABC):
     def __exit__(self, *exc: object) -> None: ...
 
 
+class Stamps(ABC):
+    """Points in time between launches: `mark()` as often as wanted, then `microseconds()` waits and reads them."""
+
+    @abstractmethod
+    def mark(self) -> None:
+        """Here, behind everything launched before."""
+
+    @abstractmethod
+    def microseconds(self) -> list[float]:
+        """From the first mark to each mark, the first one included: it is 0."""
+
+
 class Device(ABC):
     """See the module's docstring. A launch returns at once on a GPU; `synchronize` or `to_host` waits."""
 
@@ -134,8 +146,20 @@ class Device(ABC):
         """A stream to launch on, beside the default one."""
 
     @abstractmethod
+    def fork(self, branches: int) -> AbstractContextManager[Sequence[Any]]:
+        """`with device.fork(3) as streams:` launches on these may run side by side.
+
+        Each begins when everything launched before has ended, and what is launched behind the block waits for all.
+        Within a capture the branches become branches of the recording.
+        """
+
+    @abstractmethod
     def timer(self) -> Timer:
         """See Timer."""
+
+    @abstractmethod
+    def stamps(self) -> Stamps:
+        """See Stamps."""
 
     @abstractmethod
     def _begin_capture(self) -> None: ...

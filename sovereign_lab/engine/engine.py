@@ -2,7 +2,8 @@
 
 import time
 from collections.abc import Sequence
-from typing import Unpack
+from itertools import groupby
+from typing import Any, Unpack
 
 import numpy as np
 from tqdm import tqdm
@@ -65,14 +66,20 @@ class Engine:
         self.kernels = self._compile(progress)
         self.weights = weights or forward.DeviceWeights.upload(model, device, progress)
         self.state = forward.State.allocate(device, config, self.context)
+        s = self.state
         body = list(
-            forward.layers(self.phase.plan, config, self.weights, self.state, self.kv, self.context)
+            forward.layers(
+                self.phase.plan, config, self.weights, s, self.kv, self.context, self.phase.streams
+            )
         )
-        advance = forward.advance(self.state)
-        # Two sequences: a token of the prompt needs no logits but the last one's.
-        self.prefill_calls = [*body, advance]
-        self.decode_calls = [*body, *forward.head(config, self.weights, self.state), advance]
-        self._recordings: dict[str, Capture] = {}
+        head = list(forward.head(config, self.weights, s))
+        # A token of the prompt needs no logits but the last one's; a drawn token needs a draw.
+        self.prefill_calls = [*body, forward.advance(s, s.best)]
+        self.decode_calls = [*body, *head, forward.advance(s, s.best)]
+        draw = [forward.sample(config, s), forward.advance(s, s.drawn)]
+        self.sampled_calls = [*body, *head, *draw] if "sample" in self.phase.plan else []
+        # By the list that was recorded, which is kept: another list could come to lie at its address.
+        self._recordings: dict[int, tuple[Sequence[Call], Capture]] = {}
 
     def with_phase(self, phase: str) -> "Engine":
         """The same model on the same device at another phase; the weights on the device are shared."""
@@ -117,25 +124,33 @@ class Engine:
     # ---- running launches ----
 
     def launch_all(self, calls: Sequence[Call]) -> None:
-        """Launch `calls` one after the other, each with the phase's variant of its op."""
-        for name, args in calls:
-            variant, kernel = self.kernels[name]
-            grid = op(name).grid(variant, args)
-            self.device.launch(
-                kernel, grid, variant.threads, list(args.values()), variant.shared_bytes(args)
-            )
+        """Launch `calls`, each with the phase's variant of its op: in turn, branches on streams of their own."""
+        for parted, group in groupby(calls, key=lambda call: call.branch is not None):
+            if not parted:
+                for call in group:
+                    self._launch(call)
+                continue
+            side_by_side = [(call, call.branch or 0) for call in group]
+            with self.device.fork(1 + max(branch for _, branch in side_by_side)) as streams:
+                for call, branch in side_by_side:
+                    self._launch(call, streams[branch])
+
+    def _launch(self, call: Call, stream: Any = None) -> None:
+        variant, kernel = self.kernels[call.op]
+        grid = op(call.op).grid(variant, call.args)
+        args, shared_bytes = list(call.args.values()), variant.shared_bytes(call.args)
+        self.device.launch(kernel, grid, variant.threads, args, shared_bytes, stream=stream)
 
     def run(self, calls: Sequence[Call]) -> None:
-        """Run `prefill_calls` or `decode_calls` once: the token at the device's position, and on to the next."""
+        """Run one of the engine's own lists of calls once: the token at the device's position, and on to the next."""
         if not self.graphs:
             self.launch_all(calls)
             return
-        which = "prefill" if calls is self.prefill_calls else "decode"
-        if which not in self._recordings:
+        if id(calls) not in self._recordings:
             with self.device.capture() as capture:
                 self.launch_all(calls)
-            self._recordings[which] = capture
-        self._recordings[which].replay()
+            self._recordings[id(calls)] = (calls, capture)
+        self._recordings[id(calls)][1].replay()
 
     def _begin(self, ids: Sequence[int], given: int) -> None:
         """Put tokens on the device and go to position 0."""
@@ -227,10 +242,12 @@ class Engine:
     ) -> TextStream:
         """Iterate over pieces of text as they are generated; the stream's `result` is there once it has ended.
 
-        temperature 0 takes the most likely token. `filters` are top_k, top_p, min_p, repeat_penalty and
-        repeat_window, as `Sampling` explains them. The text ends before the first `stop` string that comes
-        up. An empty prompt starts from the BOS token. Raises LabError for a prompt longer than the context, an
-        empty one where the model has no BOS, a bad choice of sampling, or a kernel that fails.
+        temperature 0 takes the most likely token. Above it, the device draws by temperature and top_p from phase 2
+        on; the host draws before, and wherever another filter is asked for: the same distribution, but for a seed
+        another text. `filters` are top_k, top_p, min_p, repeat_penalty and repeat_window, as `Sampling` explains
+        them. The text ends before the first `stop` string that comes up. An empty prompt starts from the BOS token.
+        Raises LabError for a prompt longer than the context, an empty one where the model has no BOS, a bad choice
+        of sampling, or a kernel that fails.
         """
         sampling = Sampling(temperature=temperature, seed=seed, **filters)
         tokenizer = self.model.tokenizer

@@ -1,4 +1,4 @@
-"""From logits to a token on the host, with the meaning that llama.cpp gives each choice.
+"""How a token is chosen from logits, with the meaning that llama.cpp gives each choice, and the sampler on the host.
 
 The order is that of its default chain: repetition penalty, top-k, top-p, min-p, temperature, a draw.
 """
@@ -6,7 +6,7 @@ The order is that of its default chain: repetition penalty, top-k, top-p, min-p,
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypedDict
+from typing import Literal, TypedDict
 
 import numpy as np
 import numpy.typing as npt
@@ -69,9 +69,13 @@ class Sampling:
                 raise LabError(f"{expected}; got {value}.")
 
     @property
-    def on_device(self) -> bool:
-        """Whether the token is the argmax of the logits as they are, which the device finds by itself."""
-        return self.temperature == 0 and (self.repeat_penalty == 1 or self.repeat_window == 0)
+    def needs(self) -> Literal["argmax", "sample", "host"]:
+        """The op that finds the token on the device, or "host": what no kernel of ours can do."""
+        if self.repeat_penalty != 1 and self.repeat_window != 0:
+            return "host"
+        if self.temperature == 0:
+            return "argmax"
+        return "sample" if self.top_k == 0 and self.min_p == 0 else "host"
 
 
 class Sampler:

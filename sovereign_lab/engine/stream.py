@@ -4,10 +4,9 @@ import time
 from collections.abc import Generator, Iterator
 from typing import TYPE_CHECKING
 
-import numpy as np
-
+from sovereign_lab.engine.decode_loop import DecodeLoop
 from sovereign_lab.engine.generation import FinishReason, Generation
-from sovereign_lab.engine.sampling import Sampler, Sampling
+from sovereign_lab.engine.sampling import Sampling
 from sovereign_lab.engine.stops import StopStrings
 
 if TYPE_CHECKING:
@@ -32,7 +31,7 @@ class TextStream(Iterator[str]):
         stops: StopStrings,
     ) -> None:
         self._engine, self._prompt, self._ids, self._stops = engine, prompt, ids, stops
-        self._sampler = None if sampling.on_device else Sampler(sampling)
+        self._sampling = sampling
         # The last position can still be run, and its token is one more than the context holds.
         room = engine.context - len(ids) + 1
         self._limit: int = min(max_tokens, room)
@@ -50,9 +49,9 @@ class TextStream(Iterator[str]):
         token_ids: list[int] = []
         argmax_ids: list[int] = []
         reason = self._at_limit
-        given = len(self._ids) if self._sampler is None else self._engine.context + 1
-        prefill = self._engine.prefill(self._ids, given)
-        for token, best in self._tokens():
+        loop = DecodeLoop(self._engine, self._sampling, self._ids)
+        prefill = self._engine.prefill(self._ids, loop.given)
+        for token, best in self._tokens(loop):
             if token in tokenizer.eog_ids:
                 reason = "stop"
                 break
@@ -80,37 +79,16 @@ class TextStream(Iterator[str]):
             stop=stops.found,
         )
 
-    def _tokens(self) -> Iterator[tuple[int, int]]:
+    def _tokens(self, loop: DecodeLoop) -> Iterator[tuple[int, int]]:
         """(token, argmax) for up to the limit; the clock runs only while the device or the sampler works."""
         on_gpu = self._engine.device.properties.kind == "cuda"
-        ahead = RUN_AHEAD if self._sampler is None and on_gpu else 1
-        history = list(self._ids)
+        ahead = RUN_AHEAD if loop.sampler is None and on_gpu else 1
         done = 0
         while done < self._limit:
             count = min(ahead, self._limit - done)
             start = time.perf_counter()
-            for _ in range(count):
-                self._engine.run(self._engine.decode_calls)
-            if self._sampler is None:
-                new = self._found_by_device(len(history), count)
-            else:
-                new = [self._choose(self._sampler, history)]
+            new = loop.run(count)
             self._seconds += time.perf_counter() - start
             self._forwards += count
             done += count
-            history += [token for token, _ in new]
             yield from new
-
-    def _found_by_device(self, first: int, count: int) -> list[tuple[int, int]]:
-        """The tokens that the device itself put at positions `first` and on: each is its argmax."""
-        tokens = self._engine.state.tokens[first : first + count]
-        return [(int(token), int(token)) for token in self._engine.device.to_host(tokens)]
-
-    def _choose(self, sampler: Sampler, history: list[int]) -> tuple[int, int]:
-        """The next token from the logits, put where the device will read it."""
-        device, state = self._engine.device, self._engine.state
-        logits = device.to_host(state.logits)
-        token = sampler.pick(logits, history)
-        position = len(history)
-        device.update(state.tokens[position : position + 1], np.array([token], np.int32))
-        return token, int(np.argmax(logits))

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from sovereign_lab.kernels import drawing
 from sovereign_lab.kernels.registry import Op
 from sovereign_lab.models.quants import quantise_q4_0
 
@@ -166,12 +167,58 @@ def _argmax(rng: Random, kv: type) -> Iterator[Case]:
     yield {"logits": ties, "best": _int1(-1), "vocab": 3000}
 
 
+def _sample(rng: Random, kv: type) -> Iterator[Case]:
+    ties = np.full(3000, -1, np.float32)
+    ties[[2900, 700, 1333]] = 2
+    forbidden = _normal(rng, 1025)
+    forbidden[rng.integers(0, 1025, 700)] = -np.inf
+    forbidden[7] = np.nan
+    for logits, temperature, top_p in (
+        (_normal(rng, 1), 0.8, 0.95),
+        (_normal(rng, 31), 1.5, 0.5),
+        (_normal(rng, 1025) * 3, 1, 1),
+        (_normal(rng, 1025) * 3, 0.8, 0),
+        (_normal(rng, 5000) * 4 + 20, 0.8, 0.95),
+        (_normal(rng, 5000) * 4 - 90, 0.8, 0.6),
+        (_normal(rng, 5000) * 0.1, 1, 0.7),  # flat: thousands are kept
+        (_normal(rng, 150_000) * 3, 0.3, 0.9),
+        (np.zeros(3000, np.float32), 1, 0.5),  # equals: the lowest ids are kept
+        (ties, 2, 0.01),
+        (forbidden, 1.2, 0.99),
+    ):
+        yield _safe_draw(rng, logits, temperature, top_p)
+
+
+def _safe_draw(rng: Random, logits: np.ndarray, temperature: float, top_p: float) -> Case:
+    """A case that rounding cannot decide: top_p halfway between two sums, and a draw inside a token's share."""
+    choice = np.array([temperature, top_p], np.float32)
+    if 0 < top_p < 1:
+        ids, sums = drawing.kept(logits, top_p)
+        below = sums[len(ids) - 2] if len(ids) > 1 else 0.0
+        choice[1] = (below + sums[len(ids) - 1]) / 2
+    while True:
+        seed, position = (int(i) for i in rng.integers(0, 2**31, 2))
+        if drawing.margin(logits, float(choice[0]), float(choice[1]), seed, position) > 5e-7:
+            break
+    return {
+        "logits": logits,
+        "best": _int1(int(np.nanargmax(logits))),
+        "choice": choice,
+        "seed": _int1(seed),
+        "position": _int1(position),
+        "drawn": _int1(-1),
+        "vocab": logits.size,
+    }
+
+
 def _advance(rng: Random, kv: type) -> Iterator[Case]:
     for position, given in ((0, 1), (0, 5), (3, 5), (4, 5), (6, 5)):
         tokens = rng.integers(0, 99, 9, np.int32)
         yield {
-            "best": _int1(77),
+            "following": _int1(77),
+            "best": _int1(78),
             "tokens": tokens,
+            "argmaxes": np.full(9, -1, np.int32),
             "position": _int1(position),
             "given": _int1(given),
         }
@@ -188,5 +235,6 @@ _CASES: dict[str, Callable[[Random, type], Iterator[Case]]] = {
     "add": _add,
     "logits": _logits,
     "argmax": _argmax,
+    "sample": _sample,
     "advance": _advance,
 }

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from sovereign_lab.errors import LabError
-from sovereign_lab.kernels import FOLDER
+from sovereign_lab.kernels import FOLDER, drawing
 from sovereign_lab.models import reference
 from sovereign_lab.models.quants import unpack_q4_0
 
@@ -85,6 +85,14 @@ def op(name: str) -> Op:
     return OPS[name]
 
 
+def find_kernel(name: str) -> tuple[Op, Variant]:
+    """The op and the variant of "op:variant"; LabError for another form, or where there is no such kernel."""
+    which, colon, variant = name.partition(":")
+    if not colon:
+        raise LabError(f"A kernel is named op:variant, as gemv_q4_0:coalesced; got {name!r}.")
+    return op(which), op(which).variant(variant)
+
+
 # ---- what each op must compute, from its arguments ----
 
 
@@ -107,11 +115,18 @@ def _attention(a: Arguments) -> dict[str, np.ndarray]:
     return {"out": reference.attention(a["q"], a["keys"][:length], a["values"][:length])}
 
 
+def _sample(a: Arguments) -> dict[str, np.ndarray]:
+    temperature, top_p = a["choice"].astype(np.float64)
+    seed, position = int(a["seed"][0]), int(a["position"][0])
+    token = drawing.drawn(a["logits"], temperature, top_p, seed, position)
+    return {"drawn": np.array([token], np.int32)}
+
+
 def _advance(a: Arguments) -> dict[str, np.ndarray]:
-    tokens, following = a["tokens"].copy(), int(a["position"][0]) + 1
-    if following >= a["given"][0]:
-        tokens[following] = a["best"][0]
-    return {"tokens": tokens, "position": np.array([following], np.int32)}
+    tokens, argmaxes, position = a["tokens"].copy(), a["argmaxes"].copy(), int(a["position"][0]) + 1
+    if position >= a["given"][0]:
+        tokens[position], argmaxes[position] = a["following"][0], a["best"][0]
+    return {"tokens": tokens, "argmaxes": argmaxes, "position": np.array([position], np.int32)}
 
 
 # ---- the ops, in the order of a forward pass ----
@@ -308,6 +323,25 @@ _op(
     reference=lambda a: {"best": np.array([np.argmax(a["logits"])], np.int32)},
 )
 _op(
+    "sample",
+    Variant(
+        FOLDER / "sample/0_bisect.cu",
+        threads=1024,
+        rows_per_block=None,
+        teaches="no sort: a threshold is tried, and each trial adds up the whole vocabulary",
+    ),
+    Variant(
+        FOLDER / "sample/1_gather.cu",
+        threads=1024,
+        rows_per_block=None,
+        teaches="the few that matter are gathered in one pass, and compared with each other",
+    ),
+    meaning="drawn = a token from softmax(logits / temperature) over what top_p keeps",
+    outputs=("drawn",),
+    units=lambda a: 1,
+    reference=_sample,
+)
+_op(
     "advance",
     Variant(
         FOLDER / "advance/0_single_thread.cu",
@@ -315,8 +349,8 @@ _op(
         rows_per_block=None,
         teaches="the token is fed back on the device: the host is not in the loop",
     ),
-    meaning="go to the next position; past the given tokens, the best token becomes the next",
-    outputs=("tokens", "position"),
+    meaning="go to the next position; past the given tokens, the chosen token becomes the next",
+    outputs=("tokens", "argmaxes", "position"),
     units=lambda a: 1,
     reference=_advance,
 )

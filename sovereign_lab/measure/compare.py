@@ -6,8 +6,9 @@ from typing import Literal
 import numpy as np
 
 from sovereign_lab.engine import Engine
+from sovereign_lab.engine.sampling import Sampling
 from sovereign_lab.errors import LabError
-from sovereign_lab.measure.timing import decode_ms
+from sovereign_lab.measure.timing import GREEDY, decode_ms
 
 Verdict = Literal["keep", "revert", "no difference"]
 # A change of less than this share is not worth a more complicated kernel, however sure one is of it.
@@ -49,23 +50,29 @@ class Comparison:
 
 
 def compare(
-    engine: Engine, base: str, change: str, position: int = 16, tokens: int = 16, rounds: int = 11
+    engine: Engine,
+    base: str,
+    change: str,
+    position: int = 16,
+    tokens: int = 16,
+    rounds: int = 11,
+    sampling: Sampling = GREEDY,
 ) -> Comparison:
     """Measure phases `base` and `change` in turn on the engine's model and device.
 
     Each round times `tokens` forward passes from `position` on with both, the order alternating, so that a
-    drift of clocks or load falls on both alike. Raises LabError for fewer than 5 rounds, an unknown phase, or
+    drift of clocks or load falls on both alike; tokens are chosen by `sampling`. Raises LabError for fewer than 5 rounds, an unknown phase, or
     positions that the context does not have.
     """
     if rounds < 5:
         raise LabError(f"A verdict needs at least 5 rounds; {rounds} were asked for.")
     engines = (engine.with_phase(base), engine.with_phase(change))
     for e in engines:
-        decode_ms(e, position, 2)  # warm-up: recording, clocks, caches
+        decode_ms(e, position, 2, sampling)  # warm-up: recording, clocks, caches
     pairs = np.empty((rounds, 2))
     for i in range(rounds):
         for which in (0, 1) if i % 2 == 0 else (1, 0):
-            pairs[i, which] = decode_ms(engines[which], position, tokens)
+            pairs[i, which] = decode_ms(engines[which], position, tokens, sampling)
     speedup, low, high = median_interval(pairs[:, 0] / pairs[:, 1])
     return Comparison(
         base=f"phase {base}",

@@ -3,13 +3,18 @@
 import numpy as np
 
 from sovereign_lab.engine import Engine
+from sovereign_lab.engine.decode_loop import DecodeLoop
+from sovereign_lab.engine.sampling import Sampling
 from sovereign_lab.errors import LabError
+
+
+GREEDY = Sampling()
 
 
 def start_at(engine: Engine, position: int) -> None:
     """Make the engine ready to run at `position`, over a cache of seeded noise: its speed does not depend on it.
 
-    Raises LabError for a position that the engine's context does not have.
+    The tokens so far are all 1. Raises LabError for a position that the engine's context does not have.
     """
     if not 0 <= position < engine.context:
         raise LabError(
@@ -27,17 +32,24 @@ def start_at(engine: Engine, position: int) -> None:
         engine.device.update(array, np.array([value], np.int32))
 
 
-def decode_ms(engine: Engine, position: int, tokens: int) -> float:
-    """Milliseconds a forward pass with logits, the mean of `tokens` of them from `position` on.
+def decode_ms(engine: Engine, position: int, tokens: int, sampling: Sampling = GREEDY) -> float:
+    """Milliseconds a forward pass with logits and the choice of a token, the mean of `tokens` from `position` on.
 
-    On a GPU the weights of any model worth timing exceed the L2 cache, so each token finds it cold, as in use.
+    Where the phase leaves `sampling` to the host, its copies, waits and work are part of the time. On a GPU the
+    weights of any model worth timing exceed the L2 cache, so each token finds it cold, as in use. Raises LabError
+    for positions that the context does not have.
     """
     if position + tokens > engine.context:
         raise LabError(
             f"{tokens} tokens from position {position} on do not fit a context of {engine.context}."
         )
     start_at(engine, position)
+    loop = DecodeLoop(engine, sampling, [1] * (position + 1))
+    engine.device.update(engine.state.given, np.array([loop.given], np.int32))
     with engine.device.timer() as timer:
-        for _ in range(tokens):
-            engine.run(engine.decode_calls)
+        if loop.sampler is not None:
+            loop.run(tokens)
+        else:
+            for _ in range(tokens):
+                engine.run(loop.calls)
     return timer.milliseconds / tokens

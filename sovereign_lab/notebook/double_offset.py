@@ -64,17 +64,17 @@ def engine_with(
     engine.kv = replace(old, keys=keys)
     longer = {id(before): after for before, after in zip(old.keys, keys, strict=True)}
     # No recording exists yet, so the next run records the new arrays.
-    engine.prefill_calls, engine.decode_calls = (
+    engine.prefill_calls, engine.decode_calls, engine.sampled_calls = (
         [_with_keys(call, longer) for call in calls]
-        for calls in (engine.prefill_calls, engine.decode_calls)
+        for calls in (engine.prefill_calls, engine.decode_calls, engine.sampled_calls)
     )
     fill_cache(engine, 0)
     return engine
 
 
 def _with_keys(call: Call, longer: dict[int, Any]) -> Call:
-    name, args = call
-    return name, {parameter: longer.get(id(value), value) for parameter, value in args.items()}
+    args = {parameter: longer.get(id(value), value) for parameter, value in call.args.items()}
+    return call._replace(args=args)
 
 
 def fill_cache(engine: Engine, value: float) -> None:

@@ -14,7 +14,7 @@ from sovereign_lab.notebook.table import Table
 
 def count_launches(calls: Sequence[Call]) -> Counter[str]:
     """Launches by op, in the order in which the ops first come."""
-    return Counter(name for name, _ in calls)
+    return Counter(call.op for call in calls)
 
 
 def launch_table(phase: Phase, calls: Sequence[Call], config: Config) -> Table:

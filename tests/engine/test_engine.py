@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from same_launches import skip_if_the_same_launches
 
 from sovereign_lab.devices import Device
 from sovereign_lab.engine import PHASES, Engine
@@ -15,7 +16,7 @@ from sovereign_lab.kernels.registry import OPS
 from sovereign_lab.models import reference
 from sovereign_lab.models.catalog import resolve
 from sovereign_lab.models.model import Model, load_model
-from sovereign_lab.models.synthetic import SyntheticShape, write_synthetic
+from sovereign_lab.models.synthetic import SHAPES, SyntheticShape, write_synthetic
 
 # heads, kv_heads, head_dim: 9/3 as SmolLM2, 32/4 as TinyLlama, 4/2 with large heads, plain multi-head.
 HEADS = [(9, 3, 64), (32, 4, 64), (4, 2, 128), (3, 3, 32), (5, 1, 96)]
@@ -62,17 +63,74 @@ def test_every_phase_equals_the_reference(
         assert distance(logits, reference.forward(model, tokens, dtype)) < 1e-3
 
 
+class Scored:
+    """A model on a device with a text, and what the reference makes of it."""
+
+    def __init__(self, model: Model, device: Device, tokens: list[int]) -> None:
+        self.tokens = tokens
+        self.engine = Engine(model, device, context=64)  # its weights serve every phase
+        self.rounded = reference.forward(model, tokens, np.float16)
+        self.plain = reference.forward(model, tokens, np.float32)
+
+    def check(self, phase: str) -> None:
+        logits = self.engine.with_phase(phase).logits(self.tokens)
+        rounded, plain = distance(logits, self.rounded), distance(logits, self.plain)
+        kind, name = self.engine.device.properties.kind, self.engine.model.config.name
+        print(
+            f"{name}, {kind}, phase {phase}: {rounded:.1e} to the same roundings, {plain:.1e} to FP32"
+        )
+        assert rounded < 1e-3
+
+
+def scored_text(name: str, text: str, device: Device) -> Scored:
+    model = load_model(resolve(name))
+    return Scored(model, device, model.tokenizer.encode(text))
+
+
+@pytest.fixture(scope="session")
+def storyteller(any_device: Device) -> Scored:
+    return scored_text("storyteller", "Once upon a time", any_device)
+
+
+@pytest.fixture(scope="session")
+def smollm2(any_device: Device) -> Scored:
+    return scored_text("smollm2-135m", "The old lighthouse keeper", any_device)
+
+
+@pytest.fixture(scope="session")
+def tinyllama_shape(any_device: Device, tmp_path_factory: pytest.TempPathFactory) -> Scored:
+    """The whole shape on a GPU; two of its layers, with all of its embedding and head, on the SIMT device."""
+    tokens = [17, 31999]
+    if any_device.properties.kind == "cuda":
+        return Scored(load_model(resolve("synthetic:tinyllama-1.1b")), any_device, tokens)
+    path = tmp_path_factory.mktemp("tinyllama") / "two-layers.gguf"
+    shape = dataclasses.replace(SHAPES["tinyllama-1.1b"], layers=2)
+    return Scored(load_model(write_synthetic(path, shape)), any_device, tokens)
+
+
+@pytest.mark.parametrize("phase", PHASES)
+def test_every_phase_equals_the_reference_on_the_storyteller(
+    storyteller: Scored, phase: str
+) -> None:
+    storyteller.check(phase)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("phase", PHASES)
-def test_every_phase_equals_the_reference_on_a_real_model(any_device: Device, phase: str) -> None:
-    model = load_model(resolve("smollm2-135m"))
-    tokens = model.tokenizer.encode("The old lighthouse keeper")
-    logits = Engine(model, any_device, phase).logits(tokens)
-    rounded = distance(logits, reference.forward(model, tokens, np.float16))
-    plain = distance(logits, reference.forward(model, tokens, np.float32))
-    kind = any_device.properties.kind
-    print(f"{kind}, phase {phase}: {rounded:.1e} to the same roundings, {plain:.1e} to FP32")
-    assert rounded < 1e-3
+def test_every_phase_equals_the_reference_on_smollm2(
+    any_device: Device, smollm2: Scored, phase: str
+) -> None:
+    skip_if_the_same_launches(any_device, phase)
+    smollm2.check(phase)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("phase", PHASES)
+def test_every_phase_equals_the_reference_in_tinyllamas_shape(
+    any_device: Device, tinyllama_shape: Scored, phase: str
+) -> None:
+    skip_if_the_same_launches(any_device, phase)
+    tinyllama_shape.check(phase)
 
 
 def test_another_phase_shares_the_weights(any_device: Device, tiny: Model) -> None:
@@ -191,7 +249,7 @@ def test_empty_prompt_starts_from_bos(any_device: Device, tiny: Model) -> None:
 def test_what_cannot_be_done_is_a_sentence(simt: Device, tiny: Model) -> None:
     engine = Engine(tiny, simt, context=8)
     for message, call in {
-        "There is no phase '99'; the ladder has 0, 3, 5": lambda: Engine(tiny, simt, "99"),
+        "There is no phase '99'; the ladder has 0, 1, 2, 3": lambda: Engine(tiny, simt, "99"),
         "A KV cache holds fp16 or fp32; got 'int8'": lambda: Engine(tiny, simt, kv_dtype="int8"),
         "context of 1 to 64 positions; 65": lambda: Engine(tiny, simt, context=65),
         "tokens, and the context has room for 8": lambda: engine.generate("a b c d e f g h i j"),

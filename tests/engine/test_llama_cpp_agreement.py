@@ -14,6 +14,7 @@ import llama_cpp_oracle
 import numpy as np
 import numpy.typing as npt
 import pytest
+from same_launches import skip_if_the_same_launches
 
 from sovereign_lab.devices import Device
 from sovereign_lab.engine import PHASES, Engine
@@ -111,5 +112,6 @@ def test_reference_agrees(name: str) -> None:
 def test_engine_agrees(any_device: Device, name: str, phase: str, positions: int) -> None:
     if (name, phase) == ("smollm2-135m", "5") and any_device.properties.kind == "simt":
         pytest.skip("over a minute on the SIMT device, where the storyteller stands for it")
+    skip_if_the_same_launches(any_device, phase)
     _, model = loaded(name)
     assert_agrees(compare(name, Engine(model, any_device, phase=phase).logits, positions))

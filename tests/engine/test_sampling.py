@@ -14,6 +14,7 @@ from hypothesis.extra import numpy as arrays
 
 from sovereign_lab.devices import Device
 from sovereign_lab.engine import Engine
+from sovereign_lab.engine.decode_loop import DecodeLoop
 from sovereign_lab.engine.sampling import Sampler, Sampling, candidates, penalised
 from sovereign_lab.errors import LabError
 from sovereign_lab.models.catalog import resolve
@@ -290,3 +291,44 @@ def test_penalty_at_temperature_0_keeps_the_engine_from_repeating(
     assert story.argmax_ids != story.token_ids and engine.agreement(story) == 1.0
     off = engine.generate("once", max_tokens=8, repeat_penalty=2.0, repeat_window=0)
     assert off.token_ids == engine.generate("once", max_tokens=8).token_ids
+
+
+@pytest.mark.parametrize("phase", ["0", "2", "8b"])
+def test_draws_are_within_top_p_and_the_best_is_noted(
+    any_device: Device, tiny: Model, phase: str
+) -> None:
+    engine = Engine(tiny, any_device, phase)
+    story, same, other = (
+        engine.generate("once", 24, 2.0, seed, top_p=0.6) for seed in (11, 11, 12)
+    )
+    assert story.token_ids == same.token_ids != other.token_ids
+    rows = engine.logits([*story.prompt_ids, *story.token_ids[:-1]])[len(story.prompt_ids) - 1 :]
+    assert story.argmax_ids == tuple(rows.argmax(axis=1))
+    assert story.argmax_ids != story.token_ids
+    for row, token in zip(rows, story.token_ids, strict=True):
+        # A token at the edge may fall on either side of it by a rounding.
+        kept, _ = candidates(row.astype(np.float64), Sampling(temperature=2.0, top_p=0.6 + 1e-4))
+        assert token in kept
+
+
+def test_the_device_draws_what_it_can_from_phase_2_on(tiny: Model, simt: Device) -> None:
+    def on_host(phase: str, **options: float) -> bool:
+        sampling = Sampling(**options)  # type: ignore[arg-type]
+        return DecodeLoop(Engine(tiny, simt, phase, context=8), sampling, [1]).sampler is not None
+
+    assert on_host("0", temperature=1.0) and not on_host("0")
+    assert not on_host("2", temperature=1.0, top_p=0.9)
+    for other in ({"top_k": 3}, {"min_p": 0.1}, {"repeat_penalty": 1.1}):
+        assert on_host("8b", temperature=1.0, **other)
+    assert on_host("8b", repeat_penalty=1.1)
+
+
+@pytest.mark.parametrize("seed", [0, 2**31, 2**63])
+@pytest.mark.parametrize("temperature", [1e-300, 1e300])
+def test_any_seed_and_temperature_reach_the_device(
+    any_device: Device, tiny: Model, seed: int, temperature: float
+) -> None:
+    engine = Engine(tiny, any_device, "2")
+    story = engine.generate("once", 6, temperature, seed)
+    cold = story.token_ids == story.argmax_ids
+    assert cold == (temperature < 1)

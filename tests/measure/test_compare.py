@@ -8,9 +8,10 @@ import pytest
 
 from sovereign_lab.devices import Device
 from sovereign_lab.engine import Engine
+from sovereign_lab.engine.sampling import Sampling
 from sovereign_lab.errors import LabError
 from sovereign_lab.measure.compare import Comparison, compare, median_interval
-from sovereign_lab.measure.ladder import climb
+from sovereign_lab.measure.ladder import LadderRun, climb
 from sovereign_lab.measure.timing import decode_ms, start_at
 from sovereign_lab.models.model import load_model
 from sovereign_lab.models.synthetic import SyntheticShape, write_synthetic
@@ -56,7 +57,7 @@ def test_the_interval_holds_the_true_median_about_as_often_as_it_says() -> None:
 def test_compare_runs_both_phases_in_turn(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[str] = []
 
-    def fake(e: Engine, position: int, tokens: int) -> float:
+    def fake(e: Engine, position: int, tokens: int, sampling: Sampling) -> float:
         seen.append(e.phase.id)
         return {"3": 2.0, "5": 1.0}[e.phase.id]
 
@@ -89,16 +90,17 @@ def test_start_at_puts_the_engine_where_it_says(engine: Engine) -> None:
 def test_ladder_gives_each_phase_its_gain_over_its_base(
     engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    times = {"0": 8.0, "3": 4.0, "5": 2.0}
+    times = {"0": 8.0, "2": 8.0, "3": 4.0, "5": 2.0}
     monkeypatch.setattr(
-        "sovereign_lab.measure.ladder.decode_ms", lambda e, position, tokens: times[e.phase.id]
+        "sovereign_lab.measure.ladder.decode_ms",
+        lambda e, position, tokens, sampling: times[e.phase.id],
     )
-    rungs = list(climb(engine, ["0", "3", "5"], [1, 9], tokens=2))
+    rungs = list(climb(engine, ["0", "2", "3", "5"], [1, 9], tokens=2))
     assert [(r.phase, r.context) for r in rungs] == [
-        (p, c) for p in ("0", "3", "5") for c in (1, 9)
+        (p, c) for p in ("0", "2", "3", "5") for c in (1, 9)
     ]
-    assert [r.gain for r in rungs] == [None, None, 2, 2, 2, 2]
-    assert rungs[0].seed_gain is None and rungs[2].seed_gain == pytest.approx(66.29 / 53.67)
+    assert [r.gain for r in rungs] == [None, None, 1, 1, 2, 2, 2, 2]
+    assert rungs[0].seed_gain is None and rungs[2].seed_gain == pytest.approx(60.58 / 53.67)
     assert rungs[0].tokens_per_second == 125
     assert dataclasses.asdict(rungs[0])["samples"] == (8.0,) * 5
 
@@ -116,3 +118,20 @@ def test_ladder_command_keeps_a_run(tmp_path: Path, capsys: pytest.CaptureFixtur
     run = json.loads(out.read_text())
     assert [r["phase"] for r in run["rungs"]] == ["3", "5"]
     assert run["environment"]["device"].startswith("SIMT device") and run["rungs"][1]["gain"] > 0
+    assert (run["sampling"]["temperature"], run["sampling"]["top_p"]) == (0.8, 0.95)
+    kept = LadderRun.read(out)
+    kept.write(tmp_path / "again.json")
+    assert (tmp_path / "again.json").read_text() == out.read_text()
+    rung = kept.rung("5", 2)
+    assert rung is not None and len(rung.samples) == 5 and kept.rung("5", 3) is None
+
+
+@pytest.mark.parametrize("phase", ["0", "2"])
+def test_sampling_is_part_of_the_time(engine: Engine, phase: str) -> None:
+    at_phase = engine.with_phase(phase)
+    assert decode_ms(at_phase, 5, 3, Sampling(temperature=0.8, top_p=0.95)) > 0
+    device, state = engine.device, at_phase.state
+    assert device.to_host(state.position)[0] == 8
+    # Each token was chosen and put where the next position reads it.
+    assert device.to_host(state.tokens)[6:9].max() < engine.model.config.vocab
+    assert device.to_host(state.given)[0] == (engine.context + 1 if phase == "0" else 6)

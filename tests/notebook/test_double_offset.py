@@ -51,7 +51,7 @@ def test_only_the_keys_have_twice_the_room(broken: Engine) -> None:
     assert {array.shape[0] for array in broken.kv.keys} == {32}
     assert {array.shape[0] for array in broken.kv.values} == {16}
     for calls in (broken.prefill_calls, broken.decode_calls):
-        used = [args["keys"] for _, args in calls if "keys" in args]
+        used = [call.args["keys"] for call in calls if "keys" in call.args]
         assert all(a is b for a, b in zip(used[::2], broken.kv.keys, strict=True))
         assert all(a is b for a, b in zip(used[1::2], broken.kv.keys, strict=True))
 

@@ -8,11 +8,13 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Literal
 
 from sovereign_lab.devices.signature import find_kernel, without_comments
 from sovereign_lab.errors import LabError
@@ -20,6 +22,10 @@ from sovereign_lab.kernels import INCLUDE
 from sovereign_lab.models.cache import cache_dir, whole_or_nothing
 
 SHIM = Path(__file__).parent / "shim"
+# "traced" records accesses (shim/trace.h), "sanitized" checks them (shim/sanitize.cpp).
+Build = Literal["plain", "traced", "sanitized"]
+CHECKS, SANITIZED = "sanitize.cpp", "-DSIMT_SANITIZED"
+_CHECKS_LOCK = threading.Lock()  # of several kernels that need it, one compiles it
 
 # -ffp-contract=off and no fast-math: the same numbers on every CPU, so that notebooks can compare text.
 FLAGS = [
@@ -41,14 +47,15 @@ FLAGS = [
 LINK_FLAGS: tuple[str, ...] = ("-shared", "-pthread", "-lm")
 # Each access of the source is one call: nothing vectorised, merged over iterations, or reordered much. DWARF 4:
 # of version 5, addr2line gives the compiled file in place of the one that #line names.
-TRACE_FLAGS: tuple[str, ...] = (
-    "-DSIMT_TRACED",
+WATCH_FLAGS: tuple[str, ...] = (
     "-O1",
     "-g1",
     "-gdwarf-4",
     "-fno-optimize-sibling-calls",
     "-fsanitize=thread",
 )
+# Each basic block is one call, too; clang would leave out those that others imply.
+GCC_BLOCKS, CLANG_BLOCKS = "-fsanitize-coverage=trace-pc", "-fsanitize-coverage=trace-pc,bb,no-prune"
 # The fiber switch pushes below the stack pointer, and jumps to places that are no function's start.
 X86_FLAGS: tuple[str, ...] = ("-mno-red-zone", "-fcf-protection=none")
 # A fiber's stack has 32 KiB; a kernel whose locals take half of it would spill on a GPU as well.
@@ -86,12 +93,23 @@ class Compiler:
         return (f"-Wframe-larger-than={MAX_FRAME_BYTES}", "-Werror=frame-larger-than")
 
     @property
-    def trace_flags(self) -> tuple[str, ...]:
-        """Flags that make a kernel record its accesses (shim/trace.h)."""
+    def watch_flags(self) -> tuple[str, ...]:
+        """Flags that put a call at every access and basic block of a kernel (shim/trace.h, shim/sanitize.cpp)."""
         if self.family == "gcc":
-            return (*TRACE_FLAGS, "-fno-tree-vectorize", "-Wno-tsan")
+            return (*WATCH_FLAGS, GCC_BLOCKS, "-fno-tree-vectorize", "-Wno-tsan")
         keep = ("-mllvm", "-tsan-instrument-read-before-write=1")
-        return (*TRACE_FLAGS, "-fno-vectorize", "-fno-slp-vectorize", "-fno-unroll-loops", *keep)
+        still = ("-fno-vectorize", "-fno-slp-vectorize", "-fno-unroll-loops")
+        return (*WATCH_FLAGS, CLANG_BLOCKS, *still, *keep)
+
+    @property
+    def volatile_flags(self) -> tuple[str, ...]:
+        """Flags that tell accesses through volatile pointers apart from others; gcc has one from version 11 on."""
+        if self.family != "gcc":
+            return ("-mllvm", "-tsan-distinguish-volatile=1")
+        major = re.search(r"(\d+)\.\d+", self.version)
+        return (
+            ("--param=tsan-distinguish-volatile=1",) if major and int(major.group(1)) >= 11 else ()
+        )
 
 
 @cache
@@ -154,8 +172,8 @@ def has_device_variable(text: str) -> bool:
     return bool(re.search(r"\b__device__\b[^;({]*[;=\[]", without_comments(text)))
 
 
-def build_kernel(text: str, name: str, defines: Mapping[str, str], traced: bool = False) -> Path:
-    """The shared library of a kernel, from the cache or compiled now; `traced`: one that records its accesses.
+def build_kernel(text: str, name: str, defines: Mapping[str, str], build: Build = "plain") -> Path:
+    """The shared library of a kernel, from the cache or compiled now.
 
     Raises LabError with the compiler's own words, its lines counted in the given source.
     """
@@ -167,11 +185,25 @@ def build_kernel(text: str, name: str, defines: Mapping[str, str], traced: bool 
         *(f"-D{k}={v}" for k, v in sorted(defines.items())),
     ]
     flags += compiler.frame_flags
-    if traced:
-        flags += compiler.trace_flags
-    elif may_misalign(text):
+    code, stem = entry_source(text, name), Path(name).stem
+    if build == "traced":
+        return _build(compiler, code, [*flags, "-DSIMT_TRACED", *compiler.watch_flags], stem)
+    if may_misalign(text):
         flags.append("-fsanitize=alignment")
-    return _build(compiler, entry_source(text, name), flags, Path(name).stem)
+    if build == "plain":
+        return _build(compiler, code, flags, stem)
+    # Behind the kernel, for a guard that lies behind its shared memory.
+    code += "SIMT_SHARED_GUARD(simt_guard_last)\n"
+    flags += [SANITIZED, *compiler.watch_flags, *compiler.volatile_flags]
+    return _build(compiler, code, flags, stem, _build_checks(compiler))
+
+
+def _build_checks(compiler: Compiler) -> Path:
+    """The object of shim/sanitize.cpp, which every sanitized kernel is linked with: compiled once."""
+    code = (SHIM / CHECKS).read_text()
+    flags = [*compiler.flags, f"-I{SHIM}", SANITIZED]
+    with _CHECKS_LOCK:
+        return _build(compiler, code, flags, "sanitize", link=False)
 
 
 def build_pool() -> Path:
@@ -180,28 +212,38 @@ def build_pool() -> Path:
     return _build(compiler, (SHIM / "pool.cpp").read_text(), [*compiler.flags], "pool")
 
 
-def _build(compiler: Compiler, code: str, flags: list[str], stem: str) -> Path:
+def _build(
+    compiler: Compiler,
+    code: str,
+    flags: list[str],
+    stem: str,
+    beside: Path | None = None,
+    link: bool = True,
+) -> Path:
+    """Compile `code`; link it, `beside` another object, unless the object itself is wanted."""
     digest = hashlib.sha256(
         "\0".join([*compiler.command, compiler.version, _cpu(), _headers(), code]).encode()
     )
     digest.update("\0".join(f for f in flags if not f.startswith("-I")).encode())
-    library = cache_dir() / "simt" / f"{stem}-{digest.hexdigest()[:20]}.so"
-    if library.exists():
-        return library
+    digest.update(beside.name.encode() if beside else b"")
+    result = cache_dir() / "simt" / f"{stem}-{digest.hexdigest()[:20]}{'.so' if link else '.o'}"
+    if result.exists():
+        return result
     with tempfile.TemporaryDirectory() as folder:
         source, compiled, linked = (Path(folder) / f"{stem}{end}" for end in (".cpp", ".o", ".so"))
         source.write_text(code)
+        objects = [str(compiled), *([str(beside)] if beside else [])]
         # Linked apart from compiling: the sanitisers' flags instrument, and their runtimes stay out.
-        for command in (
-            [*compiler.command, *flags, "-c", str(source), "-o", str(compiled)],
-            [*compiler.command, *LINK_FLAGS, str(compiled), "-o", str(linked)],
-        ):
+        commands = [[*compiler.command, *flags, "-c", str(source), "-o", str(compiled)]]
+        if link:
+            commands.append([*compiler.command, *LINK_FLAGS, *objects, "-o", str(linked)])
+        for command in commands:
             done = subprocess.run(command, capture_output=True, text=True)
             if done.returncode:
                 raise LabError(_explain(done.stderr, stem))
-        with whole_or_nothing(library) as part:
-            shutil.copyfile(linked, part)
-    return library
+        with whole_or_nothing(result) as part:
+            shutil.copyfile(linked if link else compiled, part)
+    return result
 
 
 def _explain(stderr: str, stem: str) -> str:
@@ -221,7 +263,7 @@ def _explain(stderr: str, stem: str) -> str:
 
 @cache
 def _headers() -> str:
-    files = sorted([*SHIM.iterdir(), *INCLUDE.iterdir()])
+    files = sorted(f for f in [*SHIM.iterdir(), *INCLUDE.iterdir()] if f.name != CHECKS)
     return "\0".join(f.name + "\0" + f.read_text() for f in files if f.is_file())
 
 

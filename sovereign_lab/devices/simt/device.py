@@ -8,14 +8,23 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from sovereign_lab.devices.device import Device, Kernel, Properties, Recording, Source, Timer
-from sovereign_lab.devices.simt.builder import build_kernel, build_pool, has_device_variable
+from sovereign_lab.devices.device import (
+    Device,
+    Kernel,
+    Properties,
+    Recording,
+    Source,
+    Stamps,
+    Timer,
+)
+from sovereign_lab.devices.simt.builder import Build, build_kernel, build_pool, has_device_variable
 from sovereign_lab.errors import LabError
 
 LANE_ORDERS = {"forward": 0, "reverse": 1}
@@ -64,6 +73,14 @@ class _Prepared:
     alive: tuple[Any, ...]
 
 
+class KernelFault(LabError):
+    """A kernel did, while it ran, what a GPU would punish with a hang or a fault: `report` says what."""
+
+    def __init__(self, launch: str, report: str) -> None:
+        super().__init__(f"Kernel {launch}: {report}")
+        self.report = report
+
+
 class SimtRecording(Recording):
     """Launches kept as one array of steps, handed to the pool in one call."""
 
@@ -89,18 +106,32 @@ class SimtTimer(Timer):
         self.milliseconds = (time.perf_counter() - self._start) * 1e3
 
 
+class SimtStamps(Stamps):
+    """Wall time of this CPU, as with SimtTimer: a launch has ended when it returns."""
+
+    def __init__(self) -> None:
+        self._seconds: list[float] = []
+
+    def mark(self) -> None:
+        self._seconds.append(time.perf_counter())
+
+    def microseconds(self) -> list[float]:
+        return [(t - self._seconds[0]) * 1e6 for t in self._seconds]
+
+
 class SimtDevice(Device):
     """Runs kernels on `workers` OS threads (all cores by default).
 
     `lane_order`: "forward", "reverse" or a seed of 2 or more: the order in which the lanes of a warp get to
-    run. A kernel whose result changes with it relies on an order that CUDA does not promise. `traced`: kernels
-    record their accesses (measure/memory_trace.py reads them), several times slower.
+    run. A kernel whose result changes with it relies on an order that CUDA does not promise. `build`: "traced"
+    kernels record what they do (measure/memory_trace.py reads it), "sanitized" ones check it (measure/sanitizer.py);
+    both are many times slower.
     """
 
     array_type = np.ndarray
 
     def __init__(
-        self, workers: int | None = None, lane_order: str | int = "forward", traced: bool = False
+        self, workers: int | None = None, lane_order: str | int = "forward", build: Build = "plain"
     ) -> None:
         cores = (
             len(os.sched_getaffinity(0))
@@ -109,7 +140,7 @@ class SimtDevice(Device):
         )
         self.workers = workers or cores
         self.lane_order = lane_order
-        self._traced = traced
+        self._build: Build = build
         self._lock = threading.Lock()
         self._recording: list[_Prepared] | None = None
         self._loaded: dict[Path, Loaded] = {}
@@ -179,12 +210,19 @@ class SimtDevice(Device):
         """The one stream there is: launches run one after the other."""
         return None
 
+    def fork(self, branches: int) -> AbstractContextManager[Sequence[None]]:
+        """Branches run one after the other here, in the order of their launches."""
+        return nullcontext([None] * branches)
+
     def timer(self) -> SimtTimer:
         return SimtTimer()
 
+    def stamps(self) -> SimtStamps:
+        return SimtStamps()
+
     def _compile(self, sources: Sequence[Source], step: Callable[[str], None]) -> list[Loaded]:
         def one(source: Source) -> Path:
-            library = build_kernel(source.text, source.name, source.defines, self._traced)
+            library = build_kernel(source.text, source.name, source.defines, self._build)
             step(source.name)
             return library
 
@@ -245,7 +283,9 @@ class SimtDevice(Device):
                 f"Kernel {kernel.name} {shape}: a cooperative launch keeps all {total:,} threads resident; the SIMT "
                 f"device takes {MAX_COOPERATIVE_THREADS:,}. Size the grid from device.properties.sm_count."
             )
-        if loaded.static_shared_bytes + shared_bytes > SHARED_PER_BLOCK:
+        # The sanitized build keeps shared arrays apart, and its size says nothing about what the kernel asks for.
+        sanitized = self._build == "sanitized"
+        if loaded.static_shared_bytes + shared_bytes > SHARED_PER_BLOCK and not sanitized:
             raise LabError(
                 f"Kernel {kernel.name} {shape}: {loaded.static_shared_bytes + shared_bytes} bytes of shared memory a "
                 f"block; a GPU has at most {SHARED_PER_BLOCK}."
@@ -274,7 +314,7 @@ class SimtDevice(Device):
             _Dim(*block),
             shared_bytes,
             order,
-            int(cooperative or loaded.one_worker),
+            int(cooperative or loaded.one_worker or sanitized),
             int(cooperative),
         )
         return _Prepared(step, f"{kernel.name} {shape}", (loaded, pointers, cells, args))
@@ -292,9 +332,7 @@ class SimtDevice(Device):
                 self._pool, steps, len(launches), error, ERROR_BYTES
             )
         if failed >= 0:
-            raise LabError(
-                f"Kernel {launches[failed].description}: {error.value.decode(errors='replace')}"
-            )
+            raise KernelFault(launches[failed].description, error.value.decode(errors="replace"))
 
     def _begin_capture(self) -> None:
         if self._recording is not None:

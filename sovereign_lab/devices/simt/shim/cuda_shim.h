@@ -26,9 +26,16 @@
 #define __grid_constant__
 #define __align__(n) __attribute__((aligned(n)))
 #if defined(__APPLE__)
-#define __shared__ static __attribute__((section("__DATA,simt_shared")))
+#define SIMT_SHARED_SECTION "__DATA,simt_shared"
 #else
-#define __shared__ static __attribute__((section("simt_shared")))
+#define SIMT_SHARED_SECTION "simt_shared"
+#endif
+#if defined(SIMT_SANITIZED)   // far apart, so that an index past the end of one array does not lie in the next
+#define __shared__ static __attribute__((section(SIMT_SHARED_SECTION), aligned(4096)))
+#define SIMT_SHARED_GUARD(name) static __attribute__((section(SIMT_SHARED_SECTION), aligned(4096), used)) char name[4096];
+SIMT_SHARED_GUARD(simt_guard_first)
+#else
+#define __shared__ static __attribute__((section(SIMT_SHARED_SECTION)))
 #endif
 
 // ---- vector types: the alignment is the one a GPU insists on ----
@@ -167,10 +174,13 @@ inline int __syncthreads_and(int p, SIMT_HERE) {
   return simt::block_barrier(p == 0, SIMT_PLACE_OF("__syncthreads_and")) == 0;
 }
 inline __attribute__((always_inline)) void __syncwarp(unsigned mask = simt::kFull, SIMT_HERE) {
-  if (mask == simt::kFull) simt::meet_full(false, SIMT_PLACE_OF("__syncwarp"));
-  else simt::meet_some(mask, 0, SIMT_PLACE_OF("__syncwarp"));
+  if (mask == simt::kFull) simt::meet_full(false, SIMT_PLACE_OF("__syncwarp"), true);
+  else simt::meet_some(mask, 0, SIMT_PLACE_OF("__syncwarp"), true);
 }
-inline void __threadfence() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
+inline void __threadfence() {
+  __atomic_thread_fence(__ATOMIC_SEQ_CST);
+  SIMT_SANITIZE(simt::fence_passed());
+}
 inline void __threadfence_block() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
 
 // ---- warp exchange ----
@@ -224,21 +234,30 @@ struct TypeDescriptor { uint16_t kind, info; char name[1]; };
 struct MismatchData { SourceLocation location; TypeDescriptor* type; unsigned char log_alignment, access; };
 }  // namespace simt
 extern "C" __attribute__((noinline, cold, visibility("hidden"))) void __ubsan_handle_type_mismatch_v1(simt::MismatchData* d, uintptr_t address) {
+#if defined(SIMT_SANITIZED)
+  simt::misaligned(d->location.file, (int)d->location.line, d->type->name, address, 1u << d->log_alignment, d->access);
+#else
   simt::say_place();
   simt::say("%s:%u accesses %s at address 0x%zx, which is not a multiple of %u bytes: a GPU faults on this",
             simt::base_name(d->location.file), d->location.line, d->type->name, (size_t)address, 1u << d->log_alignment);
   simt::fail_now();
+#endif
 }
 
-template <class T> inline T __ldg(const T* p) { return *p; }
-template <class T> inline T __ldcg(const T* p) { return *p; }
-template <class T> inline T __ldcs(const T* p) { return *p; }
+// Always inline, as the atomics: an access counts at the line of the call.
+#define SIMT_INLINE inline __attribute__((always_inline))
+template <class T> SIMT_INLINE T __ldg(const T* p) { return *p; }
+template <class T> SIMT_INLINE T __ldcg(const T* p) { return *p; }
+template <class T> SIMT_INLINE T __ldcs(const T* p) { return *p; }
 
 // Blocks run on several OS threads, so atomics are real ones, by compare-and-swap. In the traced build one counts as
-// one store, at the place of the call.
+// one atomic, at the place of the call.
 #if defined(SIMT_TRACED)
 #define SIMT_ATOMIC SIMT_UNTRACED __attribute__((noinline))
-#define SIMT_RECORD_ATOMIC(p) record((uint64_t)(p), sizeof(*(p)), true, __builtin_return_address(0))
+#define SIMT_RECORD_ATOMIC(p) record((uint64_t)(p), sizeof(*(p)), kAtomic, __builtin_return_address(0))
+#elif defined(SIMT_SANITIZED)
+#define SIMT_ATOMIC SIMT_UNTRACED __attribute__((noinline))
+#define SIMT_RECORD_ATOMIC(p) atomic_access(p, sizeof(*(p)), __builtin_return_address(0))
 #else
 #define SIMT_ATOMIC inline
 #define SIMT_RECORD_ATOMIC(p) ((void)0)
@@ -258,14 +277,14 @@ template <class T, class F> SIMT_ATOMIC T atomic_update(T* p, F f) {
   }
 }
 }  // namespace simt
-template <class T> inline T atomicAdd(T* p, T v) { return simt::atomic_update(p, [=](T a) { return (T)(a + v); }); }
-template <class T> inline T atomicSub(T* p, T v) { return simt::atomic_update(p, [=](T a) { return (T)(a - v); }); }
-template <class T> inline T atomicMax(T* p, T v) { return simt::atomic_update(p, [=](T a) { return a > v ? a : v; }); }
-template <class T> inline T atomicMin(T* p, T v) { return simt::atomic_update(p, [=](T a) { return a < v ? a : v; }); }
-template <class T> inline T atomicAnd(T* p, T v) { return simt::atomic_update(p, [=](T a) { return (T)(a & v); }); }
-template <class T> inline T atomicOr(T* p, T v) { return simt::atomic_update(p, [=](T a) { return (T)(a | v); }); }
-template <class T> inline T atomicExch(T* p, T v) { return simt::atomic_update(p, [=](T) { return v; }); }
-template <class T> inline T atomicCAS(T* p, T expected, T v) { return simt::atomic_update(p, [=](T a) { return a == expected ? v : a; }); }
+template <class T> SIMT_INLINE T atomicAdd(T* p, T v) { return simt::atomic_update(p, [=](T a) { return (T)(a + v); }); }
+template <class T> SIMT_INLINE T atomicSub(T* p, T v) { return simt::atomic_update(p, [=](T a) { return (T)(a - v); }); }
+template <class T> SIMT_INLINE T atomicMax(T* p, T v) { return simt::atomic_update(p, [=](T a) { return a > v ? a : v; }); }
+template <class T> SIMT_INLINE T atomicMin(T* p, T v) { return simt::atomic_update(p, [=](T a) { return a < v ? a : v; }); }
+template <class T> SIMT_INLINE T atomicAnd(T* p, T v) { return simt::atomic_update(p, [=](T a) { return (T)(a & v); }); }
+template <class T> SIMT_INLINE T atomicOr(T* p, T v) { return simt::atomic_update(p, [=](T a) { return (T)(a | v); }); }
+template <class T> SIMT_INLINE T atomicExch(T* p, T v) { return simt::atomic_update(p, [=](T) { return v; }); }
+template <class T> SIMT_INLINE T atomicCAS(T* p, T expected, T v) { return simt::atomic_update(p, [=](T a) { return a == expected ? v : a; }); }
 
 // ---- arithmetic ----
 #define SIMT_MIN_MAX(T) \
@@ -315,8 +334,13 @@ inline grid_group this_grid() { return {}; }
 
 // ---- from an array of argument pointers, as a launch passes them, to the kernel's parameters ----
 namespace simt {
+#if defined(SIMT_SANITIZED)   // the arguments lie in memory of the host, which a kernel may not touch
+template <class T> SIMT_UNTRACED __attribute__((noinline)) T argument(void** a, size_t i) { return *(T*)a[i]; }
+#else
+template <class T> SIMT_INLINE T argument(void** a, size_t i) { return *(T*)a[i]; }
+#endif
 template <class... A, size_t... I> inline void call(void (*f)(A...), void** a, std::index_sequence<I...>) {
-  f(*(typename std::remove_cv<A>::type*)a[I]...);
+  f(argument<typename std::remove_cv<A>::type>(a, I)...);
 }
 template <class... A> inline __attribute__((always_inline)) void call(void (*f)(A...), void** a) {
   call(f, a, std::index_sequence_for<A...>());

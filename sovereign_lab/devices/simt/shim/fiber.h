@@ -9,6 +9,14 @@
 
 namespace simt {
 
+// One OS thread runs one copy of this library, so plain statics are enough. The sanitized build has a second object
+// (sanitize.cpp) that shares them.
+#if defined(SIMT_SANITIZED)
+#define SIMT_STATIC inline
+#else
+#define SIMT_STATIC static
+#endif
+
 struct Block;
 struct Warp;
 
@@ -27,16 +35,21 @@ struct alignas(64) Fiber {
   Block* block;
   dim thread;               // threadIdx
   uint32_t exchanges;       // with the full warp, so far
-  uint32_t epoch;           // traced builds: exchanges and barriers of any kind, so far
+  uint32_t epoch;           // traced and sanitized builds: exchanges and barriers of any kind, so far
   bool exited;
   int wait_line;            // where it waits, for the report of a deadlock
   const char* wait_file;
   const char* wait_name;
   uint32_t wait_mask;       // 0 for a barrier of the block or the grid
+#if defined(SIMT_SANITIZED)
+  uint32_t id;              // within the launch
+  bool fenced;              // has passed a __threadfence
+  uint32_t lane_since[32];  // what each lane of the warp did before this time happened before what this one does now
+#endif
 };
 
 static uint32_t constant_one = 1;
-static Fiber* current;      // one OS thread runs one copy of this library, so plain statics are enough
+SIMT_STATIC Fiber* current;
 
 inline bool blocked(const Fiber* f) { return *f->wait_word == f->wait_value; }
 

@@ -64,7 +64,14 @@ struct Warp {
   Exchange ahead[kAhead];
   uint64_t value[kAhead][kWarp];    // what each lane brings to each exchange
   Meeting partial[kWarp];
+#if defined(SIMT_SANITIZED)
+  uint32_t since;         // as Block::since, for this warp: the last full __syncwarp
+#endif
 };
+
+#if defined(SIMT_SANITIZED)
+struct Shadow;            // sanitize.cpp
+#endif
 
 struct Block {
   dim index;              // blockIdx
@@ -75,6 +82,15 @@ struct Block {
   Warp* warps;
   char* dynamic_shared;
   char* saved_shared;     // cooperative launches only: this block's static shared memory while another runs
+#if defined(SIMT_SANITIZED)
+  Shadow* shadow;         // what is known of its shared memory
+  uint32_t since;         // the time of the last barrier: what any thread did before happened before what any does now
+  uint32_t first_id;      // of its first thread
+  uint64_t* acquired;     // one bit a block: whose writes are visible here, by fences and atomics
+  int barrier_line;       // where the first to arrive at the barrier waits
+  const char* barrier_name;
+  const char* barrier_file;
+#endif
 };
 
 // Filled in by the pool (pool.cpp), read by one worker. Keep in step with pool.cpp.
@@ -89,18 +105,45 @@ struct Launch {
   uint32_t error_bytes;
 };
 
-static Launch* launch;
-static Fiber scheduler;       // the OS thread's own stack
-static Block* current_block;
-static bool failed;
+SIMT_STATIC Launch* launch;
+SIMT_STATIC Fiber scheduler;  // the OS thread's own stack
+SIMT_STATIC Block* current_block;
+SIMT_STATIC bool failed;
 
 // Grid-wide barrier of cooperative launches.
-static bool cooperative;
-static uint32_t grid_generation, grid_arrived, grid_live;
+SIMT_STATIC bool cooperative;
+SIMT_STATIC uint32_t grid_generation, grid_arrived, grid_live;
 
-void kernel_body(void** args);   // generated behind the kernel's source
+// Generated behind the kernel's source. Inlined into what is not instrumented, it would not be either.
+__attribute__((noinline)) void kernel_body(void** args);
 
 inline Block& block() { return *current_block; }
+
+// In the traced build (trace.h) the runtime itself is not instrumented, and each call of a barrier or an exchange says
+// where in the kernel it was made: there these are functions of their own, with a return address. The sanitized build
+// (sanitize.cpp) leaves the runtime alone as well.
+#if defined(SIMT_TRACED) || defined(SIMT_SANITIZED)
+#if defined(__clang__)   // its no_sanitize leaves atomics instrumented
+#define SIMT_UNTRACED __attribute__((disable_sanitizer_instrumentation, no_sanitize("coverage")))
+#else
+#define SIMT_UNTRACED __attribute__((no_sanitize("thread"), no_sanitize_coverage))
+#endif
+#define SIMT_MEETING SIMT_UNTRACED __attribute__((noinline))
+#if defined(SIMT_TRACED)
+#define SIMT_MET(place) met((place).name, __builtin_return_address(0))
+#define SIMT_SKIPPED(block) skipped(block)
+#else
+#define SIMT_MET(place) (current->epoch++)
+#define SIMT_SKIPPED(block) false
+#endif
+void met(const char* name, void* from);
+bool skipped(uint64_t block);
+#else
+#define SIMT_UNTRACED
+#define SIMT_MEETING __attribute__((always_inline))
+#define SIMT_MET(place) ((void)0)
+#define SIMT_SKIPPED(block) false
+#endif
 
 // ---- failing: the first message wins, the block is abandoned ----
 
@@ -130,24 +173,34 @@ __attribute__((noinline, cold)) inline void say_place() {
       block().index.z, f->thread.x, f->thread.y, f->thread.z, f->lane, f->warp->index);
 }
 
-#if defined(SIMT_TRACED)
-#define SIMT_NEW_EPOCH() (current->epoch++)
-#if defined(__clang__)   // its no_sanitize leaves atomics instrumented
-#define SIMT_UNTRACED __attribute__((disable_sanitizer_instrumentation))
-#else
-#define SIMT_UNTRACED __attribute__((no_sanitize("thread")))
-#endif
-#else
-#define SIMT_NEW_EPOCH() ((void)0)
-#endif
-
 // ---- waiting ----
 
 struct Place { const char* name; const char* file; int line; };
 
+// What the sanitized build wants to know; defined in sanitize.cpp.
+#if defined(SIMT_SANITIZED)
+constexpr uint32_t kGuard = 4096;       // bytes before and behind dynamic shared memory that nobody may touch
+void launch_begins(Launch* l);
+void runtime_memory(void* start, size_t bytes);
+void block_begins(Block& b, uint64_t linear, uint32_t threads, uint32_t dynamic_bytes);
+void block_ends(Block& b);
+void barrier_reached(Block& b, Place at);
+void barrier_released(Block& b);
+void grid_released();
+void warp_met(Warp& w, uint32_t mask);  // in a __syncwarp; shuffles and votes order no memory
+void fence_passed();
+void thread_ends();
+void misaligned(const char* file, int line, const char* type, uint64_t address, uint32_t alignment, uint32_t access);
+void atomic_access(void* p, uint32_t size, void* place);
+#define SIMT_SANITIZE(call) (call)
+#else
+constexpr uint32_t kGuard = 0;
+#define SIMT_SANITIZE(call) ((void)0)
+#endif
+
 // Go to `next` at once, without asking whether it can run: nearly always it can. One that is resumed too early hands
 // over to the scheduler, which looks for a fiber that can go on.
-__attribute__((noinline)) inline void give_way(const uint32_t* word, uint32_t value, Fiber* next, Place at, uint32_t mask) {
+SIMT_UNTRACED __attribute__((noinline)) inline void give_way(const uint32_t* word, uint32_t value, Fiber* next, Place at, uint32_t mask) {
   Fiber* self = current;
   self->wait_word = word;
   self->wait_value = value;
@@ -187,7 +240,6 @@ __attribute__((noinline, cold)) inline void different_places(Place first, Place 
 // ---- the full warp ----
 
 inline __attribute__((always_inline)) Exchange& arrive(Fiber* self, Warp& warp, Place at) {
-  SIMT_NEW_EPOCH();
   uint32_t generation = self->exchanges++;
   Exchange& x = warp.ahead[generation % kAhead];
   while (__builtin_expect(x.generation != generation, 0))   // a lane that is kAhead behind has yet to read
@@ -211,7 +263,8 @@ inline __attribute__((always_inline)) void leave(Warp& warp, Exchange& x) {
 }
 
 // The value that lane `source` brings to this exchange.
-inline __attribute__((always_inline)) uint64_t exchange_full(uint64_t bits, uint32_t source, Place at) {
+inline SIMT_MEETING uint64_t exchange_full(uint64_t bits, uint32_t source, Place at) {
+  SIMT_MET(at);
   Fiber* self = current;
   Warp& warp = *self->warp;
   Exchange& x = arrive(self, warp, at);
@@ -230,14 +283,17 @@ inline __attribute__((always_inline)) uint64_t exchange_full(uint64_t bits, uint
 }
 
 // Waits for every lane; returns the lanes that came with `vote` true.
-inline __attribute__((always_inline)) uint32_t meet_full(bool vote, Place at) {
+inline SIMT_MEETING uint32_t meet_full(bool vote, Place at, bool orders_memory = false) {
+  SIMT_MET(at);
   Fiber* self = current;
   Warp& warp = *self->warp;
   Exchange& x = arrive(self, warp, at);
   x.votes |= (uint32_t)vote << self->lane;
   warp.deposited[self->lane] = self->exchanges;
-  if (x.arrived == warp.lanes) x.whole++;
-  else wait_until_changed(&x.whole, x.whole, self->next_in_warp, at, kFull);
+  if (x.arrived == warp.lanes) {
+    x.whole++;
+    if (orders_memory) SIMT_SANITIZE(warp_met(warp, kFull));
+  } else wait_until_changed(&x.whole, x.whole, self->next_in_warp, at, kFull);
   uint32_t votes = x.votes;
   leave(warp, x);
   return votes;
@@ -245,14 +301,14 @@ inline __attribute__((always_inline)) uint32_t meet_full(bool vote, Place at) {
 
 // ---- some lanes of a warp ----
 
-inline void set_mask(Meeting& m, uint32_t mask, uint32_t present) {
+SIMT_UNTRACED inline void set_mask(Meeting& m, uint32_t mask, uint32_t present) {
   m.mask = mask;
   m.expected = m.missing = (uint32_t)__builtin_popcount(mask & present);
   m.unread = 0;
 }
 
 // A lane is in at most one meeting, waiting or not yet resumed, so of 32 places one is always free.
-__attribute__((noinline)) inline Meeting& partial_meeting(Warp& w, uint32_t mask) {
+SIMT_UNTRACED __attribute__((noinline)) inline Meeting& partial_meeting(Warp& w, uint32_t mask) {
   Meeting* unused = nullptr;
   for (uint32_t i = 0; i < w.partial_used; i++) {
     Meeting& m = w.partial[i];
@@ -267,8 +323,8 @@ __attribute__((noinline)) inline Meeting& partial_meeting(Warp& w, uint32_t mask
 // Bring `bits` (and its lowest bit as a vote) to the meeting of `mask`, wait for the others; which set to read.
 struct Met { Meeting& meeting; uint32_t set; };
 
-__attribute__((noinline)) inline Met meet_some(uint32_t mask, uint64_t bits, Place at) {
-  SIMT_NEW_EPOCH();
+SIMT_UNTRACED __attribute__((noinline)) inline Met meet_some(uint32_t mask, uint64_t bits, Place at, bool orders_memory = false) {
+  SIMT_MET(at);
   Fiber* self = current;
   if (!(mask >> self->lane & 1)) bad_mask(at, mask);
   Meeting& m = partial_meeting(*self->warp, mask);
@@ -286,6 +342,7 @@ __attribute__((noinline)) inline Met meet_some(uint32_t mask, uint64_t bits, Pla
   if (--m.missing == 0) {
     m.missing = m.unread = m.expected;
     m.generation = generation + 1;
+    if (orders_memory) SIMT_SANITIZE(warp_met(*self->warp, mask));
   } else {
     wait_until_changed(&m.generation, generation, self->next_in_warp, at, mask);
   }
@@ -295,16 +352,18 @@ __attribute__((noinline)) inline Met meet_some(uint32_t mask, uint64_t bits, Pla
 
 // ---- the block and the grid ----
 
-inline void release_barrier(Block& b) {
+SIMT_UNTRACED inline void release_barrier(Block& b) {
   b.arrived = 0;
   b.generation++;
   b.count[b.generation & 1] = 0;
+  SIMT_SANITIZE(barrier_released(b));
 }
 
 // Returns how many threads of the block came with `vote` true. Threads that have exited are not waited for.
-inline __attribute__((always_inline)) uint32_t block_barrier(bool vote, Place at) {
-  SIMT_NEW_EPOCH();
+inline SIMT_MEETING uint32_t block_barrier(bool vote, Place at) {
+  SIMT_MET(at);
   Block& b = *current->block;
+  SIMT_SANITIZE(barrier_reached(b, at));
   uint32_t generation = b.generation, set = generation & 1;
   b.count[set] += vote;
   if (++b.arrived == b.live) release_barrier(b);
@@ -312,8 +371,8 @@ inline __attribute__((always_inline)) uint32_t block_barrier(bool vote, Place at
   return b.count[set];
 }
 
-inline void grid_barrier(Place at) {
-  SIMT_NEW_EPOCH();
+SIMT_UNTRACED __attribute__((noinline)) inline void grid_barrier(Place at) {
+  SIMT_MET(at);
   if (!cooperative) {
     say_place();
     say("grid sync at %s:%d in a launch that is not cooperative", base_name(at.file), at.line);
@@ -323,17 +382,25 @@ inline void grid_barrier(Place at) {
   if (++grid_arrived == grid_live) {
     grid_arrived = 0;
     grid_generation++;
+    SIMT_SANITIZE(grid_released());
   } else {
     wait_until_changed(&grid_generation, generation, current->next_in_block, at, 0);
   }
 }
 
+}  // namespace simt
+
+// From here on, what a sanitized kernel does not need itself is compiled once, in sanitize.cpp.
+#if !defined(SIMT_SANITIZED) || defined(SIMT_SANITIZE_OBJECT)
+namespace simt {
+
 // ---- the life of a fiber ----
 
-inline void fiber_main() {
+SIMT_UNTRACED inline void fiber_main() {
   kernel_body(launch->args);
   Fiber* self = current;
   Block& b = *self->block;
+  SIMT_SANITIZE(thread_ends());
   self->exited = true;
   self->wait_word = &constant_one;
   self->wait_value = 1;
@@ -344,6 +411,7 @@ inline void fiber_main() {
     if (grid_arrived && grid_arrived == grid_live) {
       grid_arrived = 0;
       grid_generation++;
+      SIMT_SANITIZE(grid_released());
     }
   }
   switch_to(self, self->next_in_block);
@@ -520,15 +588,25 @@ inline bool run_ready(Block& b) {
 static Fiber block_fibers[kMaxThreads];
 static Warp block_warps[kMaxThreads / kWarp];
 
+inline size_t round_up(size_t bytes) { return (bytes + 127) / 128 * 128; }
+
+// Dynamic shared memory, with a guard before and behind it in the sanitized build.
+inline size_t dynamic_room(const Launch& l) { return round_up(l.dynamic_shared_bytes + 128) + 2 * kGuard; }
+
 inline int run_blocks(Launch& l, uint64_t first, uint64_t last) {
   static Block b;
   b.fibers = block_fibers;
   b.warps = block_warps;
-  b.dynamic_shared = (char*)aligned_alloc(128, (l.dynamic_shared_bytes + 255) / 128 * 128);
+  char* room = (char*)aligned_alloc(128, dynamic_room(l));
+  b.dynamic_shared = room + kGuard;
   set_up(b, l);
-  for (uint64_t i = first; i < last && !failed; i++) {
+  for (uint64_t k = first; k < last && !failed; k++) {
+    // Sanitized, all blocks are one range, and what depends on the blocks' order is to show as well.
+    uint64_t i = kGuard && l.lane_order == 1 ? last - 1 - (k - first) : k;
+    if (SIMT_SKIPPED(i)) continue;
     begin(b, l, i, 0);
     if (static_shared_bytes()) memset(__start_simt_shared, 0xff, static_shared_bytes());
+    SIMT_SANITIZE(block_begins(b, i, l.block.x * l.block.y * l.block.z, l.dynamic_shared_bytes));
     run_ready(b);
     if (b.live && !failed) {
       report_deadlock(b, l);
@@ -536,7 +614,8 @@ inline int run_blocks(Launch& l, uint64_t first, uint64_t last) {
     }
     if (!failed) check_exchanges(b, l);
   }
-  free(b.dynamic_shared);
+  SIMT_SANITIZE(block_ends(b));
+  free(room);
   return failed;
 }
 
@@ -544,20 +623,32 @@ inline int run_blocks(Launch& l, uint64_t first, uint64_t last) {
 inline int run_cooperative(Launch& l) {
   uint64_t blocks = (uint64_t)l.grid.x * l.grid.y * l.grid.z;
   uint32_t threads = l.block.x * l.block.y * l.block.z, warps = (threads + kWarp - 1) / kWarp;
-  size_t shared = static_shared_bytes(), dynamic = (l.dynamic_shared_bytes + 255) / 128 * 128;
-  Block* all = (Block*)calloc(blocks, sizeof(Block));
+  size_t shared = static_shared_bytes();
+  size_t head_bytes = round_up(blocks * sizeof(Block)), fiber_bytes = round_up(threads * sizeof(Fiber));
+  size_t warp_bytes = round_up(warps * sizeof(Warp)), dynamic_bytes = dynamic_room(l);
+  size_t block_bytes = fiber_bytes + warp_bytes + dynamic_bytes + round_up(shared + 1);
+  size_t all_bytes = head_bytes + blocks * block_bytes;
+  char* memory = (char*)aligned_alloc(128, all_bytes);
+  if (!memory) {
+    say("not enough memory for a cooperative launch of this size");
+    return 1;
+  }
+  memset(memory, 0, all_bytes);
+  SIMT_SANITIZE(runtime_memory(memory, all_bytes));
+  Block* all = (Block*)memory;
   grid_arrived = 0;
   grid_live = (uint32_t)(blocks * threads);
   for (uint64_t i = 0; i < blocks; i++) {
     Block& b = all[i];
-    b.fibers = (Fiber*)aligned_alloc(64, threads * sizeof(Fiber));
-    b.warps = (Warp*)aligned_alloc(64, warps * sizeof(Warp));
-    memset(b.warps, 0, warps * sizeof(Warp));
-    b.dynamic_shared = (char*)aligned_alloc(128, dynamic);
-    b.saved_shared = (char*)malloc(shared + 1);
+    char* mine = memory + head_bytes + i * block_bytes;
+    b.fibers = (Fiber*)mine;
+    b.warps = (Warp*)(mine + fiber_bytes);
+    b.dynamic_shared = mine + fiber_bytes + warp_bytes + kGuard;
+    b.saved_shared = mine + fiber_bytes + warp_bytes + dynamic_bytes;
     memset(b.saved_shared, 0xff, shared);
     set_up(b, l);
     begin(b, l, i, (uint32_t)(i * threads));
+    SIMT_SANITIZE(block_begins(b, i, threads, l.dynamic_shared_bytes));
   }
   for (bool progress = true; progress && grid_live && !failed;) {
     progress = false;
@@ -575,13 +666,8 @@ inline int run_cooperative(Launch& l) {
       check_exchanges(all[i], l);
     }
   }
-  for (uint64_t i = 0; i < blocks; i++) {
-    free(all[i].fibers);
-    free(all[i].warps);
-    free(all[i].dynamic_shared);
-    free(all[i].saved_shared);
-  }
-  free(all);
+  for (uint64_t i = 0; i < blocks; i++) SIMT_SANITIZE(block_ends(all[i]));
+  free(memory);
   return failed;
 }
 
@@ -593,9 +679,11 @@ extern "C" __attribute__((visibility("default"))) int simt_run(simt::Launch* l, 
   simt::launch = l;
   simt::failed = false;
   simt::cooperative = as_cooperative;
+  SIMT_SANITIZE(simt::launch_begins(l));
   return as_cooperative ? simt::run_cooperative(*l) : simt::run_blocks(*l, first, last);
 }
 
 extern "C" __attribute__((visibility("default"))) uint64_t simt_static_shared_bytes() {
   return simt::static_shared_bytes();
 }
+#endif

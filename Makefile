@@ -73,7 +73,7 @@ pins: set-up
 	set -e; new=$$(mktemp); \
 	compile --extra test --extra cpu-compiler --extra hub >$$new; \
 	compile --extra cuda12 >>$$new; \
-	compile --extra cuda13 >>$$new; \
+	compile --extra cuda13 --extra static >>$$new; \
 	{ sed -n '/^#/p' constraints.txt; grep -v '^cuda-toolkit==' $$new | LC_ALL=C sort -u; } >constraints.new; \
 	mv constraints.new constraints.txt; rm $$new; git diff --stat constraints.txt
 

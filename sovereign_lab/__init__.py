@@ -16,7 +16,12 @@ if TYPE_CHECKING:
     from sovereign_lab.engine import PHASES, Engine, Generation
     from sovereign_lab.errors import LabError
     from sovereign_lab.measure.compare import compare
+    from sovereign_lab.measure.nsight import profile_kernel
+    from sovereign_lab.measure.profile import profile
+    from sovereign_lab.measure.sanitizer import sanitize
+    from sovereign_lab.measure.static_analysis import static_analysis
     from sovereign_lab.models import load_model
+    from sovereign_lab.notebook.microscope import inspect_kernel
 
 __version__ = "0.1.0"
 __all__ = [
@@ -26,8 +31,13 @@ __all__ = [
     "LabError",
     "compare",
     "doctor",
+    "inspect_kernel",
     "load_model",
     "open_device",
+    "profile",
+    "profile_kernel",
+    "sanitize",
+    "static_analysis",
 ]
 
 _HOMES = {
@@ -37,8 +47,13 @@ _HOMES = {
     "PHASES": "sovereign_lab.engine",
     "compare": "sovereign_lab.measure.compare",
     "doctor": "sovereign_lab.checkup",
+    "inspect_kernel": "sovereign_lab.notebook.microscope",
     "load_model": "sovereign_lab.models",
     "open_device": "sovereign_lab.devices",
+    "profile": "sovereign_lab.measure.profile",
+    "profile_kernel": "sovereign_lab.measure.nsight",
+    "sanitize": "sovereign_lab.measure.sanitizer",
+    "static_analysis": "sovereign_lab.measure.static_analysis",
 }
 
 

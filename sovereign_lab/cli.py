@@ -45,6 +45,8 @@ app = typer.Typer(
 )
 models_app = typer.Typer(help="List, fetch and make model files.", no_args_is_help=True)
 app.add_typer(models_app, name="models")
+notebooks_app = typer.Typer(help="A learner's own copies of the notebooks.", no_args_is_help=True)
+app.add_typer(notebooks_app, name="notebooks")
 
 _debug: ContextVar[bool] = ContextVar("debug", default=False)
 
@@ -215,39 +217,103 @@ def _figure(value: float | None) -> str:
 def ladder(
     model: ModelOption = None,
     device: DeviceOption = DeviceName.auto,
-    phases: Annotated[str, typer.Option(help="Phases, with commas between; all by default.")] = "",
+    phases: Annotated[
+        str, typer.Option(help="Phases, with commas between; all that are about speed by default.")
+    ] = "",
     context: Annotated[
         list[int] | None, typer.Option(help="The position to decode at; may be repeated.")
     ] = None,
     tokens: Annotated[int, typer.Option(min=1, help="Forward passes a measurement.")] = 16,
+    repeats: Annotated[int, typer.Option(min=1, help="Measurements; their median counts.")] = 5,
+    greedy: Annotated[
+        bool, typer.Option("--greedy", help="The likeliest token always, in place of sampling.")
+    ] = False,
     record: Annotated[
         Path | None, typer.Option("--json", help="Keep the run in this file as JSON.")
     ] = None,
 ) -> None:
-    """Measure every phase of the ladder, greedily decoding, and show the gain of each over its base."""
+    """Measure every phase of the ladder, and show the gain of each over its base.
+
+    Tokens are drawn at temperature 0.8 and top-p 0.95 from a fixed seed, since one of the phases is about that.
+    """
+    from tqdm import tqdm
+
     import sovereign_lab as sl
+    from sovereign_lab.engine.sampling import Sampling
     from sovereign_lab.measure.environment import environment
-    from sovereign_lab.measure.ladder import climb
+    from sovereign_lab.measure.ladder import LadderRun, climb
 
     opened = sl.open_device(device.value)
     loaded = sl.load_model(model, progress=True)
-    chosen = [p.strip() for p in phases.split(",") if p.strip()] or list(sl.PHASES)
+    chosen = [p.strip() for p in phases.split(",") if p.strip()] or sl.PHASES.timed()
+    contexts = context or [16]
+    sampling = Sampling() if greedy else Sampling(temperature=0.8, top_p=0.95)
     engine = sl.Engine(loaded, opened, phase=sl.PHASES.phase(chosen[0]).id, progress=True)
     print(f"{loaded.config.name} on {opened.properties.name}: {opened.properties.times}")
     print(f"{'phase':<7}{'':<34}{'context':>8}{'ms':>10}{'tok/s':>10}{'gain':>8}{'seed':>8}")
     rungs = []
-    for rung in climb(engine, chosen, context or [16], tokens):
+    climbing = climb(engine, chosen, contexts, tokens, repeats, sampling)
+    for rung in tqdm(climbing, "ladder", len(chosen) * len(contexts), unit="rung", leave=False):
         gain, seed = (f"{g:.2f}" if g else "" for g in (rung.gain, rung.seed_gain))
-        print(
+        tqdm.write(
             f"{rung.phase:<7}{rung.title:<34}{rung.context:>8}{rung.ms_per_forward:>10.4g}"
-            f"{rung.tokens_per_second:>10.4g}{gain:>8}{seed:>8}",
-            flush=True,
+            f"{rung.tokens_per_second:>10.4g}{gain:>8}{seed:>8}"
         )
         rungs.append(rung)
     if record is not None:
-        run = {"environment": environment(opened), "model": loaded.config.name}
-        rows = [asdict(r) | {"tokens_per_second": r.tokens_per_second} for r in rungs]
-        record.write_text(json.dumps(run | {"rungs": rows}, indent=1) + "\n")
+        LadderRun(environment(opened), loaded.config.name, sampling, tuple(rungs)).write(record)
+
+
+@app.command()
+def trace(
+    kernel: Annotated[str, typer.Argument(help="OP:VARIANT, as in gemv_q4_0:coalesced.")],
+    model: ModelOption = None,
+    position: Annotated[int, typer.Option(min=0, help="The position in the context.")] = 63,
+    blocks: Annotated[
+        int | None, typer.Option(min=1, help="Run and count about so many blocks of the launch.")
+    ] = None,
+    as_json: JSONOption = False,
+) -> None:
+    """Show what each line of a kernel does to memory, on any machine: counts, exact by address.
+
+    Very large launches are sampled, and the output says so.
+    """
+    from sovereign_lab.notebook.microscope import inspect_kernel
+
+    inspection = inspect_kernel(kernel, model, position=position, blocks=blocks)
+    if as_json:
+        print(json.dumps(inspection.record()))
+    else:
+        out = Console(highlight=False)
+        if (
+            not out.is_terminal
+        ):  # a pipe has no width of its own; cutting the source there would lose it
+            out.width = 160
+        out.print(inspection)
+
+
+@app.command()
+def sanitize(
+    kernel: Annotated[str, typer.Argument(metavar="OP:VARIANT", help="As gemv_q4_0:coalesced.")],
+    seed: Annotated[int, typer.Option(help="Seeds the data of the shapes that it runs on.")] = 0,
+    as_json: JSONOption = False,
+) -> None:
+    """Look for what a kernel does wrong, over odd shapes: bounds, races, barriers; 1 where it finds something."""
+    import numpy as np
+
+    from sovereign_lab.kernels.registry import find_kernel
+    from sovereign_lab.measure.sanitizer_cases import kv_types, sanitize_variant
+
+    op, variant = find_kernel(kernel)
+    reports = []
+    for kv in kv_types(variant):
+        for report in sanitize_variant(op, variant, np.random.default_rng(seed), kv):
+            reports.append(report)
+            if not as_json:
+                print(report, flush=True)
+    if as_json:
+        print(json.dumps({"kernel": kernel, "reports": [report.record() for report in reports]}))
+    raise typer.Exit(1 if any(report.findings for report in reports) else 0)
 
 
 @app.command()
@@ -328,8 +394,6 @@ def _inspection(file: GGUFFile, config: Config | None, why_not: str | None) -> d
     Without a config there are no costs, and `why_not` says why. Of a long array of metadata, the
     length is told.
     """
-    from dataclasses import asdict
-
     from sovereign_lab.measure.roofline import GPUS, floor
 
     costs = {} if config is None else _costs(file, config)
@@ -403,8 +467,6 @@ def _tensor_table(file: GGUFFile) -> Table:
 
 
 def _config_table(config: Config) -> Table:
-    from dataclasses import asdict
-
     table = Table(title="Config", title_justify="left", show_header=False)
     for name, value in asdict(config).items():
         table.add_row(name, escape(f"{value:g}" if isinstance(value, float) else str(value)))
@@ -444,6 +506,29 @@ def _cost_tables(file: GGUFFile, config: Config) -> Iterator[Table]:
     yield table
 
 
+@app.command()
+def static(
+    kernel: Annotated[str, typer.Argument(metavar="OP:VARIANT", help="As gemv_q4_0:coalesced.")],
+    arch: Annotated[
+        list[int] | None,
+        typer.Option(help="A compute capability, as 90; may be repeated. All by default."),
+    ] = None,
+    sass: Annotated[
+        int | None, typer.Option(help="Show the machine code for this one beside the source.")
+    ] = None,
+    as_json: JSONOption = False,
+) -> None:
+    """Compile a kernel for GPUs that need not be here: registers, spills, shared memory, occupancy and its limit."""
+    from sovereign_lab.measure.static_analysis import static_analysis
+
+    report = static_analysis(kernel, archs=arch or (None if sass is None else [sass]))
+    code = None if sass is None else report.sass(sass)
+    if as_json:
+        print(json.dumps(report.record() | ({"sass": code.record()} if code else {})))
+    else:
+        print(f"{report}\n\n{code}" if code else report)
+
+
 @models_app.command("list")
 def list_models() -> None:
     """Show the catalog, and which of its files are on this machine."""
@@ -475,6 +560,43 @@ def synth(
     from sovereign_lab.models.catalog import resolve
 
     print(resolve(f"synthetic:{name.removeprefix('synthetic:')}", progress=True))
+
+
+OutputsOption = Annotated[
+    bool, typer.Option("--outputs", help="With the outputs, which give the answers away.")
+]
+
+
+@notebooks_app.command("copy")
+def copy_notebooks(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Where to; it is made.")],
+    chapter: Annotated[
+        list[str] | None, typer.Option(help="A chapter, such as 05; may be repeated.")
+    ] = None,
+    outputs: OutputsOption = False,
+) -> None:
+    """Copy the notebooks, all or some, as they were before anybody ran them; what is there already stays."""
+    from sovereign_lab.notebook import copies
+
+    copied = copies.copy_notebooks(folder, chapter or [], outputs)
+    for path in copied.made:
+        print(path)
+    if copied.kept:
+        names = ", ".join(path.name for path in copied.kept)
+        facts = Console(stderr=True, highlight=False)
+        facts.print(f"there already, and left as they are: {escape(names)}")
+
+
+@notebooks_app.command("reset")
+def reset_notebook(
+    notebook: Annotated[Path, typer.Argument(metavar="FILE", help="A copy that `copy` made.")],
+    outputs: OutputsOption = False,
+) -> None:
+    """Put a fresh copy in place of a notebook; the learner's own is kept beside it."""
+    from sovereign_lab.notebook import copies
+
+    mine = copies.reset_notebook(notebook, outputs)
+    print(f"{notebook} is fresh again; what was in it is now {mine}")
 
 
 def _plain(value: Any) -> Any:

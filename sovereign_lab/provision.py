@@ -108,8 +108,13 @@ def choose_extras(test: bool) -> tuple[list[str], list[str]]:
         extras.append("cpu-compiler")
         notes.append("No C++ compiler here: installing one as a Python wheel (ziglang).")
     if test:
-        extras.append("test")
+        extras += choose_test_extras(extras)
     return extras, notes
+
+
+def choose_test_extras(extras: Sequence[str]) -> list[str]:
+    """What `make test` needs beside `extras`: not CUDA 13's NVRTC where CuPy is for CUDA 12 and would load it."""
+    return ["test"] if "cuda12" in extras else ["test", "static"]
 
 
 def fingerprint() -> str:
@@ -235,8 +240,8 @@ def set_up(test: bool) -> None:
         say("  " + note)
     make_venv(clear=stamp is not None and must_start_afresh(stamp, extras))
     STAMP.unlink(missing_ok=True)
-    if stamp and "test" in stamp.extras and not test:
-        extras.append("test")
+    if stamp and not test:
+        extras += [extra for extra in choose_test_extras(extras) if extra in stamp.extras]
     install(extras)
     STAMP.write_text(json.dumps(Stamp(fingerprint(), home(), extras)._asdict()))
     say("  Ready.")
@@ -254,10 +259,12 @@ def is_current(stamp: Stamp, extras: Sequence[str]) -> bool:
 def must_start_afresh(stamp: Stamp, extras: Sequence[str]) -> bool:
     """Whether what `.venv` holds is in the way of what is wanted now.
 
-    CuPy for CUDA 12 and for CUDA 13 install the same files, so a new driver starts afresh too.
+    CuPy for CUDA 12 and for CUDA 13 install the same files, so a new driver starts afresh too; and CuPy for CUDA 12
+    would load the NVRTC of the extra `static`.
     """
     other_cupy = {"cuda12", "cuda13"} & set(stamp.extras) - set(extras)
-    return stamp.home != home() or bool(other_cupy)
+    other_nvrtc = "cuda12" in extras and "static" in stamp.extras
+    return stamp.home != home() or bool(other_cupy) or other_nvrtc
 
 
 def say(text: str) -> None:

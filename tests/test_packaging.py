@@ -38,10 +38,10 @@ CONDA_ONLY = {"python", "pip", "make"}
 
 
 def lab_requirements() -> list[Requirement]:
-    """Every dependency of pyproject.toml, extras included, but for what only a recipe needs."""
+    """Every dependency of pyproject.toml, extras included, but for what only the lab's makers need."""
     project = PYPROJECT["project"]
     extras = dict(project["optional-dependencies"])
-    del extras["recipe"]
+    del extras["recipe"], extras["pictures"]
     lists = [project["dependencies"], *extras.values()]
     return [Requirement(line) for lines in lists for line in lines]
 

@@ -129,7 +129,7 @@ PHASES.add(
         "2",
         "tokens drawn on the GPU",
         base="0",
-        change={"sample": "bisect"},
+        change={"sample": "gather"},
         seed_tokens_per_second=60.58,
     )
 )

@@ -86,11 +86,13 @@ def op(name: str) -> Op:
 
 
 def find_kernel(name: str) -> tuple[Op, Variant]:
-    """The op and the variant of "op:variant"; LabError for another form, or where there is no such kernel."""
-    which, colon, variant = name.partition(":")
-    if not colon:
-        raise LabError(f"A kernel is named op:variant, as gemv_q4_0:coalesced; got {name!r}.")
-    return op(which), op(which).variant(variant)
+    """The op and the variant of "op:variant"; raises LabError with the names there are."""
+    which, _, variant = name.partition(":")
+    found = op(which)
+    if not variant:
+        names = ", ".join(f"{which}:{v}" for v in found.variants)
+        raise LabError(f"A kernel is named OP:VARIANT; op {which} has {names}.")
+    return found, found.variant(variant)
 
 
 # ---- what each op must compute, from its arguments ----

@@ -21,8 +21,10 @@ from sovereign_lab.devices.simt.device import SimtDevice
 from sovereign_lab.engine import PHASES, Engine
 from sovereign_lab.kernels.registry import op
 from sovereign_lab.measure.environment import environment
+from sovereign_lab.measure.profile import op_ms
 from sovereign_lab.measure.roofline import find_gpu, floor, token_bytes
-from sovereign_lab.measure.timing import decode_ms, start_at
+from sovereign_lab.measure.sanitizer_cost import print_costs
+from sovereign_lab.measure.timing import decode_ms
 from sovereign_lab.models import reference
 from sovereign_lab.models.model import Model, load_model
 from sovereign_lab.models.quants import quantise_q4_0
@@ -140,23 +142,6 @@ def context_figures(
     return figures
 
 
-def op_ms(engine: Engine, name: str, position: int) -> list[float]:
-    """All launches of one op in a forward pass, recorded and replayed alone at `position`: ms, 5 samples."""
-    start_at(engine, position)
-    engine.run(engine.decode_calls)  # so that every activation holds numbers
-    with engine.device.capture() as capture:
-        engine.launch_all([call for call in engine.decode_calls if call[0] == name])
-    samples = []
-    for repeat in range(6):
-        engine.device.update(engine.state.position, np.array([position], np.int32))
-        with engine.device.timer() as timer:
-            for _ in range(20):
-                capture.replay()
-        if repeat:
-            samples.append(timer.milliseconds / 20)
-    return samples
-
-
 def op_figures(model: Model, device: Device, phase: str, position: int) -> list[Figure]:
     """Each op of a forward pass alone, us a token."""
     engine = Engine(model, device, phase)
@@ -236,6 +221,11 @@ def main() -> None:
     if not on_gpu:
         for figure in simt_figures():
             print(figure, flush=True)
+        # Here, because it builds on this module, and brings numba.
+        from sovereign_lab.measure import prelude
+
+        print(*prelude.figures(load_model("storyteller")), sep="\n", flush=True)
+        print_costs()
     for name in names:
         model = load_model(name, progress=True)
         figures = []

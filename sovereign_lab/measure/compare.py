@@ -61,8 +61,8 @@ def compare(
     """Measure phases `base` and `change` in turn on the engine's model and device.
 
     Each round times `tokens` forward passes from `position` on with both, the order alternating, so that a
-    drift of clocks or load falls on both alike; tokens are chosen by `sampling`. Raises LabError for fewer than 5 rounds, an unknown phase, or
-    positions that the context does not have.
+    drift of clocks or load falls on both alike; tokens are chosen by `sampling`. Raises LabError for fewer than 5
+    rounds, an unknown phase, or positions that the context does not have.
     """
     if rounds < 5:
         raise LabError(f"A verdict needs at least 5 rounds; {rounds} were asked for.")

@@ -7,7 +7,6 @@ from sovereign_lab.engine.decode_loop import DecodeLoop
 from sovereign_lab.engine.sampling import Sampling
 from sovereign_lab.errors import LabError
 
-
 GREEDY = Sampling()
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-from sovereign_lab.notebook.plots import BLUE, SERIES, TEXT, VERMILLION, _figure
+from sovereign_lab.notebook.plots import BLUE, SERIES, TEXT, VERMILLION, styled
 
 READ = "rgba(127,127,127,0.22)"
 SYMBOLS = ("x", "circle", "diamond")
@@ -57,7 +57,7 @@ def cache_map(panels: Mapping[str, Sequence[Sequence[int]]], title: str) -> go.F
     figure.update_yaxes(range=[-1, top + 1], dtick=2, zeroline=False)
     figure.update_yaxes(title_text="slot of the cache", row=1, col=1)
     figure.update_layout(legend={"orientation": "h", "y": -0.14, "x": 0, "yanchor": "top"})
-    figure = _figure(figure, title, height=200 + 13 * (top + 1))
+    figure = styled(figure, title, height=200 + 13 * (top + 1))
     return figure.update_layout(margin={"t": 80, "b": 90})
 
 
@@ -81,4 +81,4 @@ def logit_errors(series: Mapping[str, Sequence[float]], tolerance: float, title:
         title_text="largest error of a logit", type="log", dtick=1, exponentformat="power"
     )
     figure.update_layout(legend={"orientation": "h", "y": 1.02, "x": 0, "yanchor": "bottom"})
-    return _figure(figure, title, height=380).update_layout(margin={"t": 90})
+    return styled(figure, title, height=380).update_layout(margin={"t": 90})

@@ -12,7 +12,7 @@ from sovereign_lab.measure.bench import Figure
 from sovereign_lab.models.model import Config
 from sovereign_lab.notebook.attention_counts import KV, arguments
 from sovereign_lab.notebook.op_times import op_times
-from sovereign_lab.notebook.plots import SERIES, _figure
+from sovereign_lab.notebook.plots import SERIES, styled
 from sovereign_lab.notebook.runs import Run
 from sovereign_lab.notebook.table import Table
 
@@ -83,7 +83,7 @@ def context_lines(run: Run, phases: Sequence[str], title: str) -> go.Figure:
     figure.update_xaxes(title_text="position", range=[0, 1.13 * longest], tickformat=",")
     figure.update_yaxes(title_text="ms a forward pass", rangemode="tozero")
     figure.update_layout(showlegend=False)
-    return _figure(figure, title, height=400)
+    return styled(figure, title, height=400)
 
 
 def attention_times(

@@ -18,7 +18,15 @@ from sovereign_lab.kernels.cases import Case, cases
 from sovereign_lab.kernels.registry import Variant, op
 from sovereign_lab.measure.memory_trace import SECTOR_BYTES, trace
 from sovereign_lab.models.quants import quantise_q4_0
-from sovereign_lab.notebook import double_offset, float4, kv_bytes, online_softmax
+from sovereign_lab.notebook import (
+    double_offset,
+    float4,
+    kv_bytes,
+    online_softmax,
+    samplers,
+    side_by_side,
+    verdicts,
+)
 from sovereign_lab.notebook.array_traffic import array_traffic
 from sovereign_lab.notebook.places import in_checkout
 from sovereign_lab.notebook.threads import barriers_by_thread
@@ -413,6 +421,39 @@ def _check_chunks(answer: Callable[[online_softmax.Pairs], Any]) -> str:
     return f"{len(online_softmax.CHUNKS)} sequences of chunks right, none of them kept."
 
 
+# ---- 04.1: min-p in place of top-p ----
+
+
+def _check_min_p(source: str) -> str:
+    starter = op("sample").variant("bisect")
+    if source == starter.source:
+        raise NotSolvedError
+    try:
+        wrong = samplers.min_p_fault(source)
+        if wrong is not None:
+            raise NotSolvedError(wrong)
+        before, after = samplers.logit_loads(starter.source), samplers.logit_loads(source)
+    except LabError as error:
+        raise NotSolvedError(str(error)) from None
+    if after > before / 2:
+        raise NotSolvedError(
+            f"The draws are right, but a draw makes {after:,} load requests, where top-p made {before:,}: the "
+            "threshold can be written down without looking at any other token."
+        )
+    return f"Right at {len(samplers.MIN_P_CASES)} choices, and load requests {before:,} before, {after:,} after."
+
+
+# ---- 06.1: which launches of a layer may run side by side ----
+
+
+def _check_side_by_side(answer: Callable[[list[side_by_side.Touches]], Any]) -> str:
+    wrong = side_by_side.fault(answer)
+    if wrong is not None:
+        raise NotSolvedError(wrong)
+    layer = side_by_side.layer_touches()
+    return f"Nothing runs too early; the {len(layer)} launches of a layer need {side_by_side.fewest(layer)} steps."
+
+
 # ---- 03.1: the position's offset, added exactly once ----
 
 
@@ -425,7 +466,31 @@ def _check_offset_once(source: str) -> str:
     return "Every position, 0 among others, writes its own slot and no other, in half and in float."
 
 
+# ---- 13.1 ----
+
+
+def _check_verdicts(answer: verdicts.Answer) -> str:
+    wrong = verdicts.fault(answer)
+    if wrong is not None:
+        raise NotSolvedError(wrong)
+    return f"{verdicts.COUNT} sets of measurements judged right."
+
+
+# ---- 01.1: a block's dot in integers ----
+
+
+def _check_block_dot(answer: Callable[..., Any]) -> str:
+    # Here, because it brings numba, which the other chapters need not wait for.
+    from sovereign_lab.notebook import cpu_steps
+
+    wrong = cpu_steps.fault(answer)
+    if wrong is not None:
+        raise NotSolvedError(wrong)
+    return f"{cpu_steps.BLOCKS} blocks right, a block of zeros and one at the ends of its range among them."
+
+
 _CHECKS: dict[str, Callable[[Any], str]] = {
+    "01.1": _check_block_dot,
     "07.1": _check_sectors,
     "07.2": _check_broadcast,
     "02.1": _check_barriers,
@@ -436,4 +501,7 @@ _CHECKS: dict[str, Callable[[Any], str]] = {
     "03.1": _check_offset_once,
     "10.1": _check_kv_bytes,
     "11.1": _check_chunks,
+    "13.1": _check_verdicts,
+    "04.1": _check_min_p,
+    "06.1": _check_side_by_side,
 }

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from sovereign_lab.devices import Properties
 from sovereign_lab.engine import PHASES
 from sovereign_lab.errors import LabError
 from sovereign_lab.kernels.registry import Variant, op
@@ -20,8 +19,8 @@ from sovereign_lab.models.model import matrix_shapes
 from sovereign_lab.models.quants import BLOCK_BYTES, BLOCK_WEIGHTS
 from sovereign_lab.notebook.gemv_times import Shape
 from sovereign_lab.notebook.op_times import forward_ms, op_times
-from sovereign_lab.notebook.runs import Run, here
-from sovereign_lab.notebook.seed import GPU_NAME, TINYLLAMA
+from sovereign_lab.notebook.runs import Run
+from sovereign_lab.notebook.seed import TINYLLAMA
 from sovereign_lab.notebook.table import Table
 
 BEFORE, AFTER = "8b", "8c"
@@ -171,16 +170,3 @@ def context_table(run: Run) -> Table:
             ]
         )
     return Table(["position", BEFORE, AFTER, "saved", ""], rows)
-
-
-def three_columns(run: Run, measured: Mapping[str, float], model: str, device: Properties) -> Table:
-    """As runs.three_columns, for a phase to which the seed gave no figure; `measured` is phase -> tok/s here."""
-    known = PHASES[BEFORE].seed_tokens_per_second
-    rates = run.ladder()
-    rows = [["model", TINYLLAMA.name, run.model, model]]
-    for phase, seed in ((BEFORE, f"{known:.2f} tok/s"), (AFTER, "no figure")):
-        row = [f"phase {phase}", seed, f"{rates[phase]:.2f} tok/s", f"{measured[phase]:.2f} tok/s"]
-        rows.append(row)
-    ratios = [f"{r[AFTER] / r[BEFORE]:.2f} times as fast" for r in (rates, measured)]
-    rows.append([f"{AFTER} over {BEFORE}", "no measurable change", *ratios])
-    return Table(["", f"{GPU_NAME}, the seed's log", run.origin, here(device)], rows)

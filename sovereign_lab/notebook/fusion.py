@@ -9,7 +9,7 @@ from sovereign_lab.kernels.registry import op
 from sovereign_lab.measure.memory_trace import Trace, trace
 from sovereign_lab.models.model import Config
 from sovereign_lab.models.quants import BLOCK_BYTES, BLOCK_WEIGHTS
-from sovereign_lab.notebook.op_times import forward_ms, op_times
+from sovereign_lab.notebook.op_times import forward_ms
 from sovereign_lab.notebook.runs import Run
 from sovereign_lab.notebook.table import Table
 
@@ -69,37 +69,6 @@ def request_table(launches: Mapping[str, Trace]) -> Table:
     shares = (f"{after / before:.3f}" for before, after in zip(separate, fused, strict=True))
     rows.append(["fused / the three", *shares])
     return Table(["launch", "load requests", "load sectors", "store requests"], rows)
-
-
-def phases_table(run: Run, before: str, after: str) -> Table:
-    """Launches and microseconds of every op in both phases; an op that a phase does not have is left empty."""
-    times = {phase: op_times(run, phase) for phase in (before, after)}
-    names = dict.fromkeys([*times[before], *times[after]])
-    rows = []
-    for name in names:
-        cells = [
-            (f"{t.launches}", f"{t.us:,.1f} us") if t else ("", "")
-            for t in (times[phase].get(name) for phase in (before, after))
-        ]
-        first, second = (times[phase][name].us if name in times[phase] else 0.0 for phase in times)
-        rows.append([name, *cells[0], *cells[1], _difference(second - first)])
-    totals = {
-        phase: (sum(t.launches for t in ops.values()), sum(t.us for t in ops.values()))
-        for phase, ops in times.items()
-    }
-    difference = totals[after][1] - totals[before][1]
-    cells = [(f"{launches}", f"{us:,.1f} us") for launches, us in totals.values()]
-    rows.append(["all of these", *cells[0], *cells[1], _difference(difference)])
-    whole = [1e3 * forward_ms(run, phase) for phase in (before, after)]
-    passes = [("", f"{us:,.1f} us") for us in whole]
-    rows.append(["the forward pass", *passes[0], *passes[1], _difference(whole[1] - whole[0])])
-    head = ["op", *(f"phase {p}, {what}" for p in times for what in ("launches", "a token"))]
-    return Table([*head, "difference"], rows)
-
-
-def _difference(us: float) -> str:
-    """Whole microseconds: what an op's repeats differ by is less."""
-    return f"{us:+,.0f} us" if round(us) else "0 us"
 
 
 def saving_by_position(

@@ -33,14 +33,33 @@ def forward_ms(run: Run, phase: str, position: int = 16) -> float:
 
 
 def op_table(run: Run, phases: Sequence[str]) -> Table:
-    """Launches and microseconds a token by op and phase; below, their sum and the whole forward pass."""
+    """Launches and microseconds a token by op and phase; below, their sum and the whole forward pass.
+
+    An op that a phase does not have is left empty. Of two phases the difference stands at the end.
+    """
     times = {phase: op_times(run, phase) for phase in phases}
-    rows = [
-        [name, str(first.launches), *(f"{times[p][name].us:,.0f} us" for p in phases)]
-        for name, first in times[phases[0]].items()
+    names = dict.fromkeys(name for ops in times.values() for name in ops)
+    lines: dict[str, list[OpTime | None]] = {
+        name: [ops.get(name) for ops in times.values()] for name in names
+    }
+    lines["all of these"] = [
+        OpTime(sum(t.launches for t in ops.values()), sum(t.us for t in ops.values()))
+        for ops in times.values()
     ]
-    sums = {p: sum(t.us for t in times[p].values()) for p in phases}
-    launches = sum(t.launches for t in times[phases[0]].values())
-    rows.append(["all of these", str(launches), *(f"{sums[p]:,.0f} us" for p in phases)])
-    rows.append(["the forward pass", "", *(f"{1e3 * forward_ms(run, p):,.0f} us" for p in phases)])
-    return Table(["op", "launches", *(f"phase {p}" for p in phases)], rows)
+    lines["the forward pass"] = [OpTime(0, 1e3 * forward_ms(run, phase)) for phase in phases]
+    rows = []
+    for name, found in lines.items():
+        row = [name]
+        for time in found:
+            row += [str(time.launches or ""), f"{time.us:,.1f} us"] if time else ["", ""]
+        if len(phases) == 2:
+            first, second = (time.us if time else 0.0 for time in found)
+            row.append(_difference(second - first))
+        rows.append(row)
+    head = ["op", *(f"phase {p}, {what}" for p in phases for what in ("launches", "a token"))]
+    return Table([*head, "difference"] if len(phases) == 2 else head, rows)
+
+
+def _difference(us: float) -> str:
+    """Whole microseconds: what an op's repeats differ by is less."""
+    return f"{us:+,.0f} us" if round(us) else "0 us"

@@ -28,7 +28,8 @@ WORST_SECTORS = 32
 WIDTH = 800
 
 
-def _figure(figure: go.Figure, title: str, height: int) -> go.Figure:
+def styled(figure: go.Figure, title: str, height: int) -> go.Figure:
+    """The look that all the lab's figures share, put on `figure`: it is changed, and returned."""
     figure.update_layout(
         template="none",
         title={"text": title, "x": 0, "xref": "container", "font": {"size": 15}, "pad": {"l": 10}},
@@ -109,7 +110,7 @@ def q4_0_block(block: np.ndarray) -> go.Figure:
     figure.update_yaxes(visible=False, range=[-0.6, 2.6], row=1, col=1)
     figure.update_xaxes(title_text="weight", dtick=4, showgrid=False, zeroline=False, row=2, col=1)
     figure.update_layout(showlegend=False, bargap=0.15)
-    return _figure(figure, "One Q4_0 block", height=460)
+    return styled(figure, "One Q4_0 block", height=460)
 
 
 def _cell(figure: go.Figure, x: float, y: float, text: str, colour: str, hover: str) -> None:
@@ -181,7 +182,7 @@ def source_heat(
         tickvals=list(range(first + 1, len(text) + 1)), tickfont={"family": MONOSPACE, "size": 10},
     )  # fmt: skip
     figure.update_layout(showlegend=False)
-    figure = _figure(figure, title, height=110 + 19 * count)
+    figure = styled(figure, title, height=110 + 19 * count)
     return figure.update_layout(margin={"t": 100, "b": 10, "l": 40, "r": 5})
 
 
@@ -202,7 +203,7 @@ def warp_addresses(requests: Mapping[str, Sequence[Access]], title: str) -> go.F
     figure = make_subplots(cols=len(panels), subplot_titles=list(panels), horizontal_spacing=0.1)
     for col, (accesses, touched) in enumerate(panels.values(), 1):
         _draw_request(figure, col, accesses, touched, most_lines)
-    figure = _figure(figure, title, height=180 + 20 * max(4, most_lines))
+    figure = styled(figure, title, height=180 + 20 * max(4, most_lines))
     return figure.update_layout(showlegend=False, margin={"t": 110, "l": 95})
 
 
@@ -292,7 +293,7 @@ def ladder(columns: Mapping[str, Mapping[str, float]], title: str = "The ladder"
         type="category", categoryorder="array", categoryarray=phases[::-1], showgrid=False
     )
     figure.update_layout(showlegend=False, bargap=0.3)
-    figure = _figure(figure, title, height=160 + 34 * len(phases))
+    figure = styled(figure, title, height=160 + 34 * len(phases))
     return figure.update_layout(margin={"l": 190, "t": 100})
 
 
@@ -314,4 +315,4 @@ def grouped_bars(groups: Mapping[str, Mapping[str, float]], unit: str, title: st
     )
     figure.update_yaxes(title_text=unit)
     figure.update_xaxes(type="category", showgrid=False)
-    return _figure(figure, title, height=380)
+    return styled(figure, title, height=380)

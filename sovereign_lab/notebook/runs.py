@@ -12,6 +12,8 @@ from sovereign_lab.notebook.places import in_checkout
 from sovereign_lab.notebook.seed import GPU_NAME, TINYLLAMA
 from sovereign_lab.notebook.table import Table
 
+NO_FIGURE = "no figure"
+
 
 @dataclass(frozen=True)
 class Run:
@@ -65,25 +67,27 @@ def here(device: Properties) -> str:
 def three_columns(
     phases: tuple[str, str], run: Run, measured: Mapping[str, float], model: str, device: Properties
 ) -> Table:
-    """Two phases on the seed's GPU, in a recorded run, and here; `measured` is phase -> tok/s of `model` here."""
-    columns = [
-        (
-            f"{GPU_NAME}, the seed's log",
-            TINYLLAMA.name,
-            {i: PHASES[i].seed_tokens_per_second or 0.0 for i in phases},
-        ),
-        (run.origin, run.model, run.ladder()),
-        (here(device), model, measured),
+    """Two phases on the seed's GPU, in a recorded run, and here; `measured` is phase -> tok/s of `model` here.
+
+    A phase to which the seed's log gives no speed is told so, and its ratio with it.
+    """
+    seed = {i: PHASES[i].seed_tokens_per_second for i in phases}
+    columns: list[tuple[str, str, Mapping[str, float | None]]] = [
+        (f"{GPU_NAME}, the seed's log", TINYLLAMA.name, seed),
+        (run.origin, run.model, dict(run.ladder())),
+        (here(device), model, dict(measured)),
     ]
     before, after = phases
     rows = [["model", *(name for _, name, _ in columns)]]
     for phase in phases:
-        rows.append([f"phase {phase}", *(f"{rates[phase]:.2f} tok/s" for _, _, rates in columns)])
-        rows.append(["", *(f"{1e3 / rates[phase]:.2f} ms" for _, _, rates in columns)])
+        speeds = [rates[phase] for _, _, rates in columns]
+        rows.append([f"phase {phase}", *(f"{r:.2f} tok/s" if r else NO_FIGURE for r in speeds)])
+        rows.append(["", *(f"{1e3 / r:.2f} ms" if r else "" for r in speeds)])
+    pairs = [(rates[before], rates[after]) for _, _, rates in columns]
     rows.append(
         [
             f"{after} over {before}",
-            *(f"{rates[after] / rates[before]:.2f} times as fast" for _, _, rates in columns),
+            *(f"{b / a:.2f} times as fast" if a and b else NO_FIGURE for a, b in pairs),
         ]
     )
     return Table(["", *(name for name, _, _ in columns)], rows)

@@ -11,7 +11,7 @@ from sovereign_lab.kernels.registry import Variant, op
 from sovereign_lab.measure.memory_trace import WARP, Trace, trace
 from sovereign_lab.models.quants import BLOCK_BYTES, BLOCK_WEIGHTS
 from sovereign_lab.notebook.attention_counts import MARK
-from sovereign_lab.notebook.plots import BLUE, FAINT, _figure
+from sovereign_lab.notebook.plots import BLUE, FAINT, styled
 from sovereign_lab.notebook.table import Table
 
 
@@ -112,7 +112,7 @@ def thread_map(loads: Mapping[str, np.ndarray], title: str) -> go.Figure:
             title_text="warp" if col == 1 else None, range=[most_warps - 0.5, -0.5], dtick=1,
             showgrid=False, zeroline=False, row=1, col=col,
         )  # fmt: skip
-    figure = _figure(figure, title, height=170 + 22 * most_warps)
+    figure = styled(figure, title, height=170 + 22 * most_warps)
     return figure.update_layout(margin={"t": 105})
 
 
@@ -163,5 +163,5 @@ def step_map(stores: np.ndarray, title: str) -> go.Figure:
         zeroline=False,
     )  # fmt: skip
     figure.update_yaxes(autorange="reversed", showgrid=False, zeroline=False)
-    figure = _figure(figure, title, height=140 + 24 * steps)
+    figure = styled(figure, title, height=140 + 24 * steps)
     return figure.update_layout(margin={"l": 130})

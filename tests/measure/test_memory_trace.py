@@ -133,11 +133,6 @@ extern "C" __global__ void f(const float* x, float* y) {
     assert {(r.line, r.kind) for r in t.lines} == {(4, "load"), (5, "store")}
 
 
-def test_atomics_count_as_stores() -> None:
-    t = trace_of("atomicAdd(y + threadIdx.x % 2, 1.0f);")
-    assert t.requests("store") >= 1 and t.sectors("store") == t.requests("store")
-
-
 def test_half2_loads_are_one_request() -> None:
     source = """#include <cuda_fp16.h>
 extern "C" __global__ void f(const half2* x, float* y) {

@@ -11,7 +11,7 @@ from sovereign_lab.measure.memory_trace import trace
 from sovereign_lab.measure.roofline import GPU, find_gpu, floor, token_bytes
 from sovereign_lab.notebook import fusion
 from sovereign_lab.notebook.array_traffic import array_traffic, traffic_table
-from sovereign_lab.notebook.op_times import forward_ms, op_times
+from sovereign_lab.notebook.op_times import forward_ms, op_table, op_times
 from sovereign_lab.notebook.runs import recorded_run
 from sovereign_lab.notebook.seed import GPU_NAME, TINYLLAMA
 
@@ -118,7 +118,7 @@ def test_what_phase_6_saves_does_not_grow_with_the_context() -> None:
 
 
 def test_tables_of_phases_leave_an_absent_op_empty() -> None:
-    rows = {row[0]: row[1:] for row in fusion.phases_table(RUN, "5", "6").rows}
+    rows = {row[0]: row[1:] for row in op_table(RUN, ("5", "6")).rows}
     assert rows["swiglu"] == ["22", "27.4 us", "", "", "-27 us"]
     assert rows["ffn_swiglu"] == ["", "", "22", "419.7 us", "+420 us"]
     assert rows["rope_kv"][-1] == "0 us"

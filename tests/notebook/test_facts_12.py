@@ -8,7 +8,7 @@ from sovereign_lab.errors import LabError
 from sovereign_lab.measure.roofline import find_gpu, token_bytes
 from sovereign_lab.notebook import float4
 from sovereign_lab.notebook.op_times import forward_ms, op_times
-from sovereign_lab.notebook.runs import recorded_run
+from sovereign_lab.notebook.runs import recorded_run, three_columns
 from sovereign_lab.notebook.seed import GPU_NAME, TINYLLAMA
 
 CONTEXTS = "2026-11-30-sm_90-synthetic-tinyllama-1.1b-contexts"
@@ -112,12 +112,14 @@ def test_seed_and_h200_ladder() -> None:
 
 def test_three_columns_give_the_seed_no_figure(simt: Device) -> None:
     run = recorded_run(LADDER)
-    table = float4.three_columns(run, {"8b": 2.0, "8c": 1.0}, "a model", simt.properties)
+    table = three_columns(("8b", "8c"), run, {"8b": 2.0, "8c": 1.0}, "a model", simt.properties)
     assert table.head[3] == "this machine: a CPU imitating a GPU"
     assert [row[1] for row in table.rows[1:]] == [
         "151.48 tok/s",
+        "6.60 ms",
         "no figure",
-        "no measurable change",
+        "",
+        "no figure",
     ]
     assert table.rows[-1][2:] == ["1.29 times as fast", "0.50 times as fast"]
 

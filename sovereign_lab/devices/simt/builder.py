@@ -55,7 +55,10 @@ WATCH_FLAGS: tuple[str, ...] = (
     "-fsanitize=thread",
 )
 # Each basic block is one call, too; clang would leave out those that others imply.
-GCC_BLOCKS, CLANG_BLOCKS = "-fsanitize-coverage=trace-pc", "-fsanitize-coverage=trace-pc,bb,no-prune"
+GCC_BLOCKS, CLANG_BLOCKS = (
+    "-fsanitize-coverage=trace-pc",
+    "-fsanitize-coverage=trace-pc,bb,no-prune",
+)
 # The fiber switch pushes below the stack pointer, and jumps to places that are no function's start.
 X86_FLAGS: tuple[str, ...] = ("-mno-red-zone", "-fcf-protection=none")
 # A fiber's stack has 32 KiB; a kernel whose locals take half of it would spill on a GPU as well.
@@ -86,6 +89,18 @@ class Compiler:
         return tuple(flags)
 
     @property
+    def gcc_major(self) -> int:
+        """The major version of a gcc, 0 of another compiler."""
+        found = re.search(r"(\d+)\.\d+", self.version)
+        return int(found.group(1)) if found and self.family == "gcc" else 0
+
+    @property
+    def link_flags(self) -> tuple[str, ...]:
+        """Flags for linking; a library's own memcpy (shim/trace.h) goes before that of the C library."""
+        own = self.family == "gcc" and sys.platform == "linux"
+        return (*LINK_FLAGS, "-Wl,-Bsymbolic-functions") if own else LINK_FLAGS
+
+    @property
     def frame_flags(self) -> tuple[str, ...]:
         """Flags that refuse a kernel whose locals do not fit a fiber's stack."""
         if self.family == "gcc":
@@ -96,7 +111,8 @@ class Compiler:
     def watch_flags(self) -> tuple[str, ...]:
         """Flags that put a call at every access and basic block of a kernel (shim/trace.h, shim/sanitize.cpp)."""
         if self.family == "gcc":
-            return (*WATCH_FLAGS, GCC_BLOCKS, "-fno-tree-vectorize", "-Wno-tsan")
+            blocks = (GCC_BLOCKS,) if self.gcc_major >= 12 else ()
+            return (*WATCH_FLAGS, *blocks, "-fno-tree-vectorize", "-Wno-tsan")
         keep = ("-mllvm", "-tsan-instrument-read-before-write=1")
         still = ("-fno-vectorize", "-fno-slp-vectorize", "-fno-unroll-loops")
         return (*WATCH_FLAGS, CLANG_BLOCKS, *still, *keep)
@@ -194,7 +210,14 @@ def build_kernel(text: str, name: str, defines: Mapping[str, str], build: Build 
         return _build(compiler, code, flags, stem)
     # Behind the kernel, for a guard that lies behind its shared memory.
     code += "SIMT_SHARED_GUARD(simt_guard_last)\n"
-    flags += [SANITIZED, *compiler.watch_flags, *compiler.volatile_flags]
+    # A null pointer that is followed is to be seen, not reasoned away.
+    flags += [
+        SANITIZED,
+        "-fsanitize=bounds",
+        "-fno-delete-null-pointer-checks",
+        *compiler.watch_flags,
+        *compiler.volatile_flags,
+    ]
     return _build(compiler, code, flags, stem, _build_checks(compiler))
 
 
@@ -236,7 +259,7 @@ def _build(
         # Linked apart from compiling: the sanitisers' flags instrument, and their runtimes stay out.
         commands = [[*compiler.command, *flags, "-c", str(source), "-o", str(compiled)]]
         if link:
-            commands.append([*compiler.command, *LINK_FLAGS, *objects, "-o", str(linked)])
+            commands.append([*compiler.command, *compiler.link_flags, *objects, "-o", str(linked)])
         for command in commands:
             done = subprocess.run(command, capture_output=True, text=True)
             if done.returncode:

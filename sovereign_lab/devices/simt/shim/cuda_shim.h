@@ -40,12 +40,19 @@ SIMT_SHARED_GUARD(simt_guard_first)
 
 // ---- vector types: the alignment is the one a GPU insists on ----
 // Copied as a whole: the compiler would copy a plain struct member by member, and the traced build would count four
-// requests where a GPU makes one.
+// requests where a GPU makes one. One of 32 bytes is two accesses of 16, as there.
 #define SIMT_COPIED_WHOLE(name, T, bytes)                                     \
   name() = default;                                                           \
   name(const name& o) : whole(o.whole) {}                                     \
   name& operator=(const name& o) { whole = o.whole; return *this; }           \
-  typedef T Whole __attribute__((vector_size(bytes)));
+  typedef T Part __attribute__((vector_size(bytes < 16 ? bytes : 16)));       \
+  struct Two {                                                                \
+    Part low, high;                                                           \
+    Two() = default;                                                          \
+    Two(const Two& o) : low(o.low), high(o.high) {}                           \
+    Two& operator=(const Two& o) { low = o.low; high = o.high; return *this; } \
+  };                                                                          \
+  typedef typename std::conditional<(bytes > 16), Two, Part>::type Whole;
 #define SIMT_VECTOR(T, name, align2, align4)                                  \
   struct __align__(align2) name##2 {                                          \
     SIMT_COPIED_WHOLE(name##2, T, 2 * sizeof(T))                              \
@@ -162,18 +169,23 @@ static constexpr int warpSize = 32;
 // ---- barriers ----
 #define SIMT_PLACE_OF(name) simt::Place{name, file, line}
 inline __attribute__((always_inline)) void __syncthreads(SIMT_HERE) {
+  simt::AllMemory around;
   simt::block_barrier(false, SIMT_PLACE_OF("__syncthreads"));
 }
-inline int __syncthreads_count(int p, SIMT_HERE) {
+inline __attribute__((always_inline)) int __syncthreads_count(int p, SIMT_HERE) {
+  simt::AllMemory around;
   return (int)simt::block_barrier(p != 0, SIMT_PLACE_OF("__syncthreads_count"));
 }
-inline int __syncthreads_or(int p, SIMT_HERE) {
+inline __attribute__((always_inline)) int __syncthreads_or(int p, SIMT_HERE) {
+  simt::AllMemory around;
   return simt::block_barrier(p != 0, SIMT_PLACE_OF("__syncthreads_or")) != 0;
 }
-inline int __syncthreads_and(int p, SIMT_HERE) {
+inline __attribute__((always_inline)) int __syncthreads_and(int p, SIMT_HERE) {
+  simt::AllMemory around;
   return simt::block_barrier(p == 0, SIMT_PLACE_OF("__syncthreads_and")) == 0;
 }
 inline __attribute__((always_inline)) void __syncwarp(unsigned mask = simt::kFull, SIMT_HERE) {
+  simt::AllMemory around;
   if (mask == simt::kFull) simt::meet_full(false, SIMT_PLACE_OF("__syncwarp"), true);
   else simt::meet_some(mask, 0, SIMT_PLACE_OF("__syncwarp"), true);
 }
@@ -190,12 +202,14 @@ template <class T> inline T from_bits(uint64_t b) { T v; memcpy(&v, &b, sizeof(T
 
 // A lane outside the mask gives an undefined value on a GPU, so it gives poison here.
 template <class T> inline __attribute__((always_inline)) T exchange(unsigned mask, T value, uint32_t source, Place at) {
+  AllMemory around;
   if (__builtin_expect(mask == kFull, 1)) return from_bits<T>(exchange_full(to_bits(value), source, at));
   Met met = meet_some(mask, to_bits(value), at);
   bool defined = mask & current->warp->present & 1u << source;
   return from_bits<T>(defined ? met.meeting.slot[met.set][source] : kPoison);
 }
-inline uint32_t votes(unsigned mask, bool p, Place at) {
+inline __attribute__((always_inline)) uint32_t votes(unsigned mask, bool p, Place at) {
+  AllMemory around;
   if (mask == kFull) return meet_full(p, at);
   Met met = meet_some(mask, p, at);
   return met.meeting.votes[met.set];
@@ -221,9 +235,9 @@ template <class T> inline __attribute__((always_inline)) T __shfl_xor_sync(unsig
   if (source > (SIMT_LANE | (width - 1))) source = SIMT_LANE;
   return simt::exchange(mask, v, source, SIMT_PLACE_OF("__shfl_xor_sync"));
 }
-inline unsigned __ballot_sync(unsigned mask, int p, SIMT_HERE) { return simt::votes(mask, p != 0, SIMT_PLACE_OF("__ballot_sync")); }
-inline int __any_sync(unsigned mask, int p, SIMT_HERE) { return simt::votes(mask, p != 0, SIMT_PLACE_OF("__any_sync")) != 0; }
-inline int __all_sync(unsigned mask, int p, SIMT_HERE) { return simt::votes(mask, p == 0, SIMT_PLACE_OF("__all_sync")) == 0; }
+inline __attribute__((always_inline)) unsigned __ballot_sync(unsigned mask, int p, SIMT_HERE) { return simt::votes(mask, p != 0, SIMT_PLACE_OF("__ballot_sync")); }
+inline __attribute__((always_inline)) int __any_sync(unsigned mask, int p, SIMT_HERE) { return simt::votes(mask, p != 0, SIMT_PLACE_OF("__any_sync")) != 0; }
+inline __attribute__((always_inline)) int __all_sync(unsigned mask, int p, SIMT_HERE) { return simt::votes(mask, p == 0, SIMT_PLACE_OF("__all_sync")) == 0; }
 
 // ---- memory ----
 // A misaligned vector access is a fault on a GPU and nothing on x86, so the build adds a check before every
@@ -321,7 +335,10 @@ inline int __dp4a(int a, int b, int c) {
 // ---- cooperative groups: the grid, as far as kernels here use it ----
 namespace cooperative_groups {
 struct grid_group {
-  void sync(SIMT_HERE) const { simt::grid_barrier(SIMT_PLACE_OF("grid sync")); }
+  __attribute__((always_inline)) void sync(SIMT_HERE) const {
+    simt::AllMemory around;
+    simt::grid_barrier(SIMT_PLACE_OF("grid sync"));
+  }
   unsigned thread_rank() const {
     unsigned b = (blockIdx.z * gridDim.y + blockIdx.y) * gridDim.x + blockIdx.x;
     unsigned t = (threadIdx.z * blockDim.y + threadIdx.y) * blockDim.x + threadIdx.x;

@@ -126,7 +126,11 @@ inline Block& block() { return *current_block; }
 #if defined(__clang__)   // its no_sanitize leaves atomics instrumented
 #define SIMT_UNTRACED __attribute__((disable_sanitizer_instrumentation, no_sanitize("coverage")))
 #else
+#if __GNUC__ >= 12
 #define SIMT_UNTRACED __attribute__((no_sanitize("thread"), no_sanitize_coverage))
+#else                    // builds without the calls at basic blocks: it cannot leave them out anywhere
+#define SIMT_UNTRACED __attribute__((no_sanitize("thread")))
+#endif
 #endif
 #define SIMT_MEETING SIMT_UNTRACED __attribute__((noinline))
 #if defined(SIMT_TRACED)
@@ -138,7 +142,14 @@ inline Block& block() { return *current_block; }
 #endif
 void met(const char* name, void* from);
 bool skipped(uint64_t block);
+// A compiler that looks into a meeting that is a function of its own sees no access to the kernel's static (shared)
+// variables there, and would keep them in registers across it. Around each call stands one of these.
+struct AllMemory {
+  __attribute__((always_inline)) AllMemory() { asm volatile("" ::: "memory"); }
+  __attribute__((always_inline)) ~AllMemory() { asm volatile("" ::: "memory"); }
+};
 #else
+struct AllMemory { __attribute__((always_inline)) AllMemory() {} };   // wait_until_changed says it
 #define SIMT_UNTRACED
 #define SIMT_MEETING __attribute__((always_inline))
 #define SIMT_MET(place) ((void)0)

@@ -33,7 +33,7 @@ namespace simt {
 
 // ---- what measure/sanitizer_run.py reads: keep in step with it ----
 
-enum Kind : uint32_t { kOutOfBounds, kUninitialised, kRace, kBarrier, kMisaligned, kSpin, kTimeout };
+enum Kind : uint32_t { kOutOfBounds, kUninitialised, kRace, kBarrier, kMisaligned, kSpin, kTimeout, kIndex };
 enum How : uint32_t { kRead = 0, kWrite = 1, kAtomic = 2, kVolatile = 4 };   // bits
 
 struct Finding {
@@ -41,7 +41,7 @@ struct Finding {
   const char *file, *other_file, *name, *other_name;
   uint32_t kind, how, other_how, size, line, other_line;
   uint32_t thread, other_thread;                  // within the launch
-  uint32_t space, unused;                         // 0 global, 1 static, 2 dynamic shared (its first byte is 0), 3 none
+  uint32_t space, padding;                        // 0 global, 1 static, 2 dynamic shared (its first byte is 0), 3 none
 };
 constexpr uint32_t kMaxFindings = 1024;
 static Finding findings[kMaxFindings];
@@ -54,7 +54,7 @@ constexpr uint8_t kExists = 1, kUnwritten = kExists, kWritten = 3;
 
 struct Record { uint32_t who, time, what; };      // what: 25 bits of place, 4 of bytes within the cell, 3 of How
 struct Cell { Record write, read[2]; };
-struct Page { Cell* cells; uint32_t shift, array; };   // of 256 bytes; no cells: nobody writes there, or a guard
+struct Page { Cell* cells; uint64_t shift; };    // of 256 bytes; no cells: nobody writes there, or it belongs to none
 
 struct Space {                                    // one kind of a block's shared memory
   uint64_t start, bytes;
@@ -95,7 +95,10 @@ __attribute__((noinline, cold)) static void found(const Finding& f) {
     Finding& g = findings[i];
     if (g.kind == f.kind && g.place == f.place && g.other_place == f.other_place && g.how == f.how &&
         g.line == f.line && g.other_line == f.other_line && g.space == f.space) {
-      g.count++;
+      // Of all the threads that do it, the lowest is told of.
+      const uint64_t count = g.count + 1;
+      if (f.thread < g.thread) g = f;
+      g.count = count;
       return;
     }
   }
@@ -157,7 +160,7 @@ template <bool kShared> SIMT_FAST bool ordered(const Record& r, const Fiber* f) 
   const Block& b = *f->block;
   uint32_t thread = r.who - b.first_id;
   if (thread < block_threads) {
-    if (r.time < b.since) return true;
+    if (r.time < b.since || r.time < grid_since) return true;
     if ((thread ^ (f->id - b.first_id)) / kWarp) return false;
     return r.time < f->warp->since || r.time < f->lane_since[thread % kWarp];
   }
@@ -304,7 +307,7 @@ SIMT_FAST void access(uint64_t a, uint32_t n, uint32_t how, void* caller) {
     if (__builtin_expect(!check_valid(arena_valid + offset, n, how), 0) &&
         invalid(arena_valid + offset, f, a, n, how, place, 0))
       return;
-    if (page.cells) order<false>(page.cells, page.shift, offset, a, n, how, place, f, 0);
+    if (page.cells) order<false>(page.cells, (uint32_t)page.shift, offset, a, n, how, place, f, 0);
     if (__builtin_expect(out_of_time, 0)) ran_out(a, n, how, place, 0);
     return;
   }
@@ -332,7 +335,7 @@ static uint32_t running_epoch;
 static double running_since;
 
 __attribute__((noinline, cold)) static void ran_out(uint64_t a, uint32_t n, uint32_t how, uint64_t place, uint32_t space) {
-  Kind kind = seconds() - running_since > time_limit / 2 ? kSpin : kTimeout;
+  Kind kind = seconds() - running_since >= time_limit / 2 ? kSpin : kTimeout;
   out_of_time = false;
   found(fault(kind, current, a, n, how, place, space));
   give_up();
@@ -348,7 +351,8 @@ __attribute__((noinline, cold)) static void look_at_the_clock(uint64_t place) {
     running_epoch = f->epoch;
     running_since = time;
   }
-  if (time < deadline) return;
+  // Half as long again, to be sure that it is one lane that does not end, and not the launch as a whole.
+  if (time < deadline || (time - running_since < time_limit / 2 && time < deadline + time_limit / 2)) return;
   if (out_of_time) ran_out(0, 0, 0, place, 3);    // no access since the last look
   out_of_time = true;
 }
@@ -473,12 +477,26 @@ void warp_met(Warp& w, uint32_t mask) {
 void misaligned(const char* file, int line, const char* type, uint64_t address, uint32_t alignment, uint32_t access) {
   // The shim's own copying of a vector was told at the line that asked for it.
   if (!active || !current->block || !strcmp(base_name(file), "cuda_shim.h")) return;
-  // UBSan counts a load as 0 and a store as 1. Which array it is the Python side finds.
+  // UBSan counts a load as 0 and a store as 1. The compiler may use an instruction that faults, as a GPU's does, so the
+  // launch ends before the access.
   Finding g = fault(kMisaligned, current, address, alignment, access == 1 ? kWrite : kRead, 0, 3);
   g.file = file;
   g.line = (uint32_t)line;
   g.name = type;
   found(g);
+  give_up();
+}
+
+// An index outside of an array whose size the compiler knows: a thread's own, or a shared one. A write there would hit
+// the stack, so the launch ends.
+__attribute__((cold)) static void bad_index(const char* file, uint32_t line, const char* type, uint64_t index) {
+  if (!active || !current->block) return;
+  Finding g = fault(kIndex, current, index, 0, 0, 0, 3);
+  g.file = file;
+  g.line = line;
+  g.name = type;
+  found(g);
+  give_up();
 }
 
 void atomic_access(void* p, uint32_t size, void* caller) {
@@ -489,6 +507,17 @@ void atomic_access(void* p, uint32_t size, void* caller) {
 }  // namespace simt
 
 // ---- the calls that the compiler puts in ----
+
+struct OutOfBoundsData {                          // as UBSan's runtime has it
+  struct { const char* file; uint32_t line, column; } location;
+  struct { uint16_t kind, info; char name[1]; } *array, *index;
+};
+SIMT_CALLBACK void __ubsan_handle_out_of_bounds(OutOfBoundsData* d, uint64_t index) {
+  // An index of less than 64 bits comes as it is, its sign in bit 0 of `info`.
+  uint32_t bits = 1u << (d->index->info >> 1);
+  if (bits < 64 && d->index->info & 1) index = (uint64_t)((int64_t)(index << (64 - bits)) >> (64 - bits));
+  simt::bad_index(d->location.file, d->location.line, d->array->name, index);
+}
 
 SIMT_CALLBACK void __sanitizer_cov_trace_pc() {
   if (__builtin_expect(--simt::budget == 0, 0)) simt::look_at_the_clock(simt::place_of(SIMT_CALLER));
@@ -537,6 +566,50 @@ SIMT_CALLBACK void* __tsan_memset(void* to, int value, size_t n) {
 SIMT_CALLBACK void __tsan_init() {}
 SIMT_CALLBACK void __tsan_func_entry(void*) {}
 SIMT_CALLBACK void __tsan_func_exit() {}
+
+// An atomic of the compiler's own, which a kernel may use beside CUDA's: the call must do the operation, too.
+#define SIMT_ATOMIC_UPDATE(bits, name, operation)                                                                      \
+  SIMT_CALLBACK uint##bits##_t __tsan_atomic##bits##_##name(uint##bits##_t* p, uint##bits##_t v, int) {                \
+    simt::atomic_access(p, bits / 8, SIMT_CALLER);                                                                     \
+    return operation(p, v, __ATOMIC_SEQ_CST);                                                                          \
+  }
+#define SIMT_ATOMIC_COMPARE(bits, name)                                                                                \
+  SIMT_CALLBACK int __tsan_atomic##bits##_compare_exchange_##name(uint##bits##_t* p, uint##bits##_t* expected,         \
+                                                                  uint##bits##_t v, int, int) {                        \
+    simt::atomic_access(p, bits / 8, SIMT_CALLER);                                                                     \
+    return __atomic_compare_exchange_n(p, expected, v, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);                     \
+  }
+#define SIMT_ATOMIC_CALLS(bits)                                                                                        \
+  SIMT_CALLBACK uint##bits##_t __tsan_atomic##bits##_load(const uint##bits##_t* p, int) {                              \
+    simt::seldom((uint64_t)p, bits / 8, simt::kVolatile, SIMT_CALLER);                                                 \
+    return __atomic_load_n(p, __ATOMIC_SEQ_CST);                                                                       \
+  }                                                                                                                    \
+  SIMT_CALLBACK void __tsan_atomic##bits##_store(uint##bits##_t* p, uint##bits##_t v, int) {                           \
+    simt::seldom((uint64_t)p, bits / 8, simt::kWrite | simt::kVolatile, SIMT_CALLER);                                  \
+    __atomic_store_n(p, v, __ATOMIC_SEQ_CST);                                                                          \
+  }                                                                                                                    \
+  SIMT_ATOMIC_UPDATE(bits, exchange, __atomic_exchange_n)                                                              \
+  SIMT_ATOMIC_UPDATE(bits, fetch_add, __atomic_fetch_add)                                                              \
+  SIMT_ATOMIC_UPDATE(bits, fetch_sub, __atomic_fetch_sub)                                                              \
+  SIMT_ATOMIC_UPDATE(bits, fetch_and, __atomic_fetch_and)                                                              \
+  SIMT_ATOMIC_UPDATE(bits, fetch_or, __atomic_fetch_or)                                                                \
+  SIMT_ATOMIC_UPDATE(bits, fetch_xor, __atomic_fetch_xor)                                                              \
+  SIMT_ATOMIC_UPDATE(bits, fetch_nand, __atomic_fetch_nand)                                                            \
+  SIMT_ATOMIC_COMPARE(bits, strong)                                                                                    \
+  SIMT_ATOMIC_COMPARE(bits, weak)                                                                                      \
+  SIMT_CALLBACK uint##bits##_t __tsan_atomic##bits##_compare_exchange_val(uint##bits##_t* p, uint##bits##_t expected,  \
+                                                                          uint##bits##_t v, int, int) {                \
+    simt::atomic_access(p, bits / 8, SIMT_CALLER);                                                                     \
+    __atomic_compare_exchange_n(p, &expected, v, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);                           \
+    return expected;                                                                                                   \
+  }
+SIMT_ATOMIC_CALLS(8)
+SIMT_ATOMIC_CALLS(16)
+SIMT_ATOMIC_CALLS(32)
+SIMT_ATOMIC_CALLS(64)
+#undef SIMT_ATOMIC_CALLS
+#undef SIMT_ATOMIC_UPDATE
+#undef SIMT_ATOMIC_COMPARE
 SIMT_CALLBACK void __tsan_atomic_thread_fence(int) { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
 SIMT_CALLBACK void __tsan_atomic_signal_fence(int) { __atomic_signal_fence(__ATOMIC_SEQ_CST); }
 
@@ -558,13 +631,13 @@ SIMT_CALLBACK void simt_sanitize_begin(uint64_t start, uint64_t bytes, uint32_t 
 
 // An array at `offset` of the arena. `written`: a byte for each of its bytes, 0 for those that nobody has written.
 // `writable`: whether the kernel may write to it, in elements of 2^shift bytes.
-SIMT_CALLBACK void simt_sanitize_array(uint64_t offset, uint64_t bytes, uint32_t shift, int writable, uint32_t number,
+SIMT_CALLBACK void simt_sanitize_array(uint64_t offset, uint64_t bytes, uint32_t shift, int writable,
                                        const uint8_t* written) {
   using namespace simt;
   for (uint64_t i = 0; i < bytes; i++) arena_valid[offset + i] = written[i] ? kWritten : kUnwritten;
   uint64_t first = offset / 256, last = (offset + bytes + 255) / 256, cells = ((last - first) * 256 >> shift) + 16;
   Cell* memory = writable ? (Cell*)pages_of_zeros(cells * sizeof(Cell)) - (offset >> shift) : nullptr;
-  for (uint64_t p = first; p < last; p++) pages[p] = {memory, shift, number};
+  for (uint64_t p = first; p < last; p++) pages[p] = {memory, shift};
 }
 
 SIMT_CALLBACK void simt_sanitize_shared(uint64_t offset, uint64_t bytes) {

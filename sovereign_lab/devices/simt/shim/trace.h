@@ -7,6 +7,8 @@
 // A warp's lanes run one after the other here and side by side on a GPU, so what belongs together must be found: the
 // accesses that they make at the same place in the same iterations of all loops around it. A first run of the launch
 // learns which basic block follows which; measure/control_flow.py finds the loops in that, and a second run counts.
+// (gcc before 12 gives no blocks. There, what belongs together is told by the barriers and exchanges passed, and by how
+// often a lane came by since the last: lanes that skip an iteration of a loop without any are counted one early.)
 #pragma once
 #include <dlfcn.h>
 
@@ -21,7 +23,7 @@ namespace simt {
 
 enum Kind : uint8_t { kLoad, kStore, kAtomic, kBarrier, kWarpBarrier, kShuffle, kVote, kBranch };
 
-// What the lanes of a warp did together. `lanes` is their mask; `parted`: a branch after which they went different ways.
+// What the lanes of a warp did together. `lanes`: their mask. `parted`: a branch behind which they went different ways.
 struct Deed {
   uint64_t place;         // return address of the call, less the library's base
   uint64_t block;
@@ -109,6 +111,7 @@ static const Range* ranges;
 static uint32_t range_count;
 static const Loop* trace_loops;
 static Range shared_range;
+static Range told[2];                         // the last range read and written: its start and its bytes
 
 static List<BasicBlock> basic_blocks;         // the first is what comes before a thread's first block
 static List<Edge> edges;
@@ -143,7 +146,7 @@ SIMT_UNTRACED bool skipped(uint64_t block) { return trace_mode != kOff && !coope
 SIMT_UNTRACED inline uint32_t iteration_of(uint32_t parent, int32_t loop, uint32_t number) {
   if (uint32_t* known = iteration_index.find((uint64_t)(uint32_t)loop, parent, number)) return *known;
   uint32_t index = (uint32_t)iterations.count;
-  iterations.add({parent == kNone ? index : parent, loop, number});
+  iterations.add({loop < 0 ? index : parent, loop, number});
   iteration_index.put((uint64_t)(uint32_t)loop, parent, number, index);
   return index;
 }
@@ -221,6 +224,8 @@ SIMT_UNTRACED __attribute__((noinline)) void met(const char* name, void* from) {
   if (trace_mode != kCount) return;
   Position* p = position();
   if (!p) return;
+  if (basic_blocks.count == 1)
+    p->loops[0] = iteration_of(kNone - current->epoch, -1 - (int32_t)p->warp, (uint32_t)p->block);
   Kind kind = !strncmp(name, "__shfl", 6) ? kShuffle : !strcmp(name, "__syncwarp") ? kWarpBarrier
             : !strncmp(name, "__sync", 6) || !strncmp(name, "grid", 4) ? kBarrier : kVote;
   deed(*p, (uint64_t)from - trace_base, kind, 0, false);
@@ -319,21 +324,69 @@ SIMT_ACCESS(unaligned_, 4)
 SIMT_ACCESS(unaligned_, 8)
 SIMT_ACCESS(unaligned_, 16)
 #undef SIMT_ACCESS
-SIMT_CALLBACK void __tsan_read_range(void* p, long n) { simt::record((uint64_t)p, (uint32_t)n, simt::kLoad, SIMT_CALLER); }
-SIMT_CALLBACK void __tsan_write_range(void* p, long n) { simt::record((uint64_t)p, (uint32_t)n, simt::kStore, SIMT_CALLER); }
+SIMT_CALLBACK void __tsan_read_range(void* p, long n) {
+  simt::told[0] = {(uint64_t)p, (uint64_t)n};
+  simt::record((uint64_t)p, (uint32_t)n, simt::kLoad, SIMT_CALLER);
+}
+SIMT_CALLBACK void __tsan_write_range(void* p, long n) {
+  simt::told[1] = {(uint64_t)p, (uint64_t)n};
+  simt::record((uint64_t)p, (uint32_t)n, simt::kStore, SIMT_CALLER);
+}
+// Large copies, and those whose size is not known, are calls of memcpy: gcc and older clangs leave them to a runtime
+// that replaces these functions, and so they are replaced here (linked with -Bsymbolic-functions where that is needed).
+// gcc tells of some of them beforehand, by ranges.
+namespace simt {
+SIMT_UNTRACED inline void copied(void* to, const void* from, size_t n, void* caller) {
+  const Range read = {(uint64_t)from, n}, write = {(uint64_t)to, n};
+  const bool known = !memcmp(&told[0], &read, sizeof read) && !memcmp(&told[1], &write, sizeof write);
+  told[0] = told[1] = {0, 0};
+  if (known) return;
+  record((uint64_t)from, (uint32_t)n, kLoad, caller);
+  record((uint64_t)to, (uint32_t)n, kStore, caller);
+}
+// Byte by byte, and not to be turned back into a call of memmove.
+SIMT_UNTRACED inline void* move_bytes(void* to, const void* from, size_t n) {
+  char* t = (char*)to;
+  const char* f = (const char*)from;
+  for (size_t i = 0; i < n; i++) {
+    size_t k = t <= f ? i : n - 1 - i;
+    t[k] = f[k];
+    asm volatile("" ::: "memory");
+  }
+  return to;
+}
+}  // namespace simt
+#define SIMT_REPLACED extern "C" SIMT_UNTRACED __attribute__((visibility("hidden"), used))
+SIMT_REPLACED void* memcpy(void* __restrict to, const void* __restrict from, size_t n) noexcept {
+  simt::copied(to, from, n, SIMT_CALLER);
+  return simt::move_bytes(to, from, n);
+}
+SIMT_REPLACED void* memmove(void* to, const void* from, size_t n) noexcept {
+  simt::copied(to, from, n, SIMT_CALLER);
+  return simt::move_bytes(to, from, n);
+}
+SIMT_REPLACED void* memset(void* to, int value, size_t n) noexcept {
+  if (simt::told[1].start != (uint64_t)to || simt::told[1].end != n)
+    simt::record((uint64_t)to, (uint32_t)n, simt::kStore, SIMT_CALLER);
+  simt::told[1] = {0, 0};
+  for (size_t i = 0; i < n; i++) {
+    ((char*)to)[i] = (char)value;
+    asm volatile("" ::: "memory");
+  }
+  return to;
+}
 SIMT_CALLBACK void* __tsan_memcpy(void* to, const void* from, size_t n) {
-  simt::record((uint64_t)from, (uint32_t)n, simt::kLoad, SIMT_CALLER);
-  simt::record((uint64_t)to, (uint32_t)n, simt::kStore, SIMT_CALLER);
-  return memcpy(to, from, n);
+  simt::copied(to, from, n, SIMT_CALLER);
+  return simt::move_bytes(to, from, n);
 }
 SIMT_CALLBACK void* __tsan_memmove(void* to, const void* from, size_t n) {
-  simt::record((uint64_t)from, (uint32_t)n, simt::kLoad, SIMT_CALLER);
-  simt::record((uint64_t)to, (uint32_t)n, simt::kStore, SIMT_CALLER);
-  return memmove(to, from, n);
+  simt::copied(to, from, n, SIMT_CALLER);
+  return simt::move_bytes(to, from, n);
 }
 SIMT_CALLBACK void* __tsan_memset(void* to, int value, size_t n) {
   simt::record((uint64_t)to, (uint32_t)n, simt::kStore, SIMT_CALLER);
-  return memset(to, value, n);
+  for (size_t i = 0; i < n; i++) ((volatile char*)to)[i] = (char)value;
+  return to;
 }
 SIMT_CALLBACK void __tsan_init() {}
 

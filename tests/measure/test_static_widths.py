@@ -1,0 +1,99 @@
+"""Access widths in machine code against those that the traced build sees, for every kernel of the registry."""
+
+from itertools import islice
+
+import numpy as np
+import pytest
+
+from sovereign_lab.kernels.cases import cases
+from sovereign_lab.kernels.registry import OPS, find_kernel
+from sovereign_lab.measure import nvrtc
+from sovereign_lab.measure.memory_trace import trace
+from sovereign_lab.measure.nvrtc import why_no_nvrtc
+from sovereign_lab.measure.sass import why_no_sass
+from sovereign_lab.measure.static_analysis import static_analysis, variant_source, width_mismatches
+
+WHY_NOT = why_no_nvrtc() or why_no_sass()
+pytestmark = pytest.mark.skipif(WHY_NOT is not None, reason=str(WHY_NOT))
+
+KERNELS = [f"{op.name}:{variant}" for op in OPS.values() for variant in op.variants]
+
+# How many of its test cases run, where it takes more than three to reach every line.
+CASES = {"sample:gather": 7}
+
+WIDER = "nvcc unrolls the loop and reads neighbours in one instruction"
+NOT_RUN = "no case has logits of which none is a number"
+
+# (line of the source, kind, space, widths in machine code, widths traced): cause. By NVRTC 13.5 for sm_90.
+MISMATCHES: dict[str, dict[tuple[str, str, str, tuple[int, ...], tuple[int, ...]], str]] = {
+    "rope_kv:fixed": {
+        ("store(keys + to + 1, a * sine + b * cosine);", "store", "global", (), (2,)): (
+            "the line table puts this store on the line before, whose width is the same"
+        ),
+    },
+    "attention:online_softmax": {
+        (
+            "for (int w = 0; w < warps; w++) most = fmaxf(most, warp_largest[w]);",
+            *("load", "shared", (16,), (4,)),
+        ): WIDER,
+        (
+            "float correction = expf(warp_largest[w] - most);  // 0 for a warp that had no position",
+            *("load", "shared", (16,), (4,)),
+        ): WIDER,
+        ("whole += warp_sums[w] * correction;", "load", "shared", (16,), (4,)): WIDER,
+    },
+    "sample:bisect": {
+        (
+            "draw_kept(logits, vocab, highest, kept, temperature, random_bits(*seed, *position), *best, drawn, "
+            "partial);",
+            *("load", "shared", (8, 16), (8,)),
+        ): WIDER,
+        ("if (threadIdx.x == 0) *drawn = *best;", "store", "global", (4,), ()): NOT_RUN,
+    },
+    "sample:gather": {
+        (
+            "if (values[j] > values[me] || (values[j] == values[me] && ids[j] < ids[me])) before += masses[j];",
+            *("load", "shared", (4, 8, 16), (4, 8)),
+        ): WIDER,
+        (
+            "draw_kept(logits, vocab, highest, kept, temperature, bits, *best, drawn, partial);",
+            *("load", "shared", (8, 16), (8,)),
+        ): WIDER,
+        ("all += masses[j];", "load", "shared", (8, 16), (8,)): WIDER,
+        ("if (ids[j] < ids[me]) lower += masses[j];", "load", "shared", (4, 16), (4,)): WIDER,
+        ("if (threadIdx.x == 0) *drawn = *best;", "store", "global", (4,), ()): NOT_RUN,
+    },
+}
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_traced_widths_are_those_of_the_machine_code(kernel: str) -> None:
+    if nvrtc.version() != (13, 5):
+        pytest.skip(
+            "the list of mismatches was made with NVRTC 13.5; this is {}.{}".format(
+                *nvrtc.version()
+            )
+        )
+    op, variant = find_kernel(kernel)
+    sass = static_analysis(kernel, archs=[90]).sass(90)
+    traces = [
+        trace(
+            variant_source(op, variant),
+            op.grid(variant, args),
+            variant.threads,
+            args,
+            shared_bytes=variant.shared_bytes(args),
+        )
+        for args in islice(cases(op, np.random.default_rng(0)), CASES.get(kernel, 3))
+    ]
+    text = variant.source.splitlines()
+    found = {
+        (text[m.line - 1].strip(), m.kind, m.space, m.sass, m.traced)
+        for m in width_mismatches(sass, traces)
+    }
+    assert found == set(MISMATCHES.get(kernel, {}))
+
+
+def test_every_listed_mismatch_is_of_a_kernel_and_has_a_cause() -> None:
+    assert set(MISMATCHES) <= set(KERNELS)
+    assert all(cause for listed in MISMATCHES.values() for cause in listed.values())

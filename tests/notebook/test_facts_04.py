@@ -1,0 +1,67 @@
+"""What chapter 04 says of the seed, of counts and of distributions is so."""
+
+import csv
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from sovereign_lab.devices.simt.device import SimtDevice
+from sovereign_lab.engine import Engine
+from sovereign_lab.engine.stream import RUN_AHEAD
+from sovereign_lab.kernels.registry import op
+from sovereign_lab.models.catalog import resolve
+from sovereign_lab.models.model import load_model
+from sovereign_lab.notebook import samplers
+from sovereign_lab.notebook.seed import TINYLLAMA
+from sovereign_lab.notebook.threads import meetings
+
+
+def test_the_seeds_figures(repository: Path) -> None:
+    with (repository / "data" / "seed_results.csv").open() as file:
+        rows = {r["phase"]: r for r in csv.DictReader(file)}
+    before, after = (1e3 / float(rows[p]["tokens_per_second"]) for p in "02")
+    assert (round(before, 2), round(after, 2)) == (18.63, 16.51)
+    assert round(before - after, 2) == 2.13
+    assert round(before - float(rows["0"]["ms_per_forward"]), 2) == 1.72
+    assert round(before / after, 2) == 1.13
+
+
+def test_what_the_filter_does_to_made_distributions() -> None:
+    rows = {row[0]: row[1:] for row in samplers.filter_table(samplers.made_logits(), 0.95).rows}
+    assert {name: row[-1] for name, row in rows.items()} == {
+        "sure: 1 / rank^3": "yes", "like word counts: 1 / rank": "no", "nearly flat": "no"
+    }  # fmt: skip
+    assert rows["like word counts: 1 / rank"][2] == "67.5%"  # a third of the mass lies below
+    assert rows["nearly flat"][1] == "0" and rows["nearly flat"][4] == "1"
+    assert rows["nearly flat"][3] == "30,039"
+
+
+def test_a_host_in_the_loop() -> None:
+    assert RUN_AHEAD == 16
+    assert 4 * TINYLLAMA.vocab == 128_000
+
+
+@pytest.fixture(scope="module")
+def logits() -> np.ndarray:
+    """The storyteller's, where it makes up a name."""
+    model = load_model(resolve("storyteller"))
+    engine = Engine(model, SimtDevice())
+    return engine.logits(model.tokenizer.encode("Once upon a time, a little pig named"))[-1]
+
+
+def test_how_often_the_variants_read_a_logit(logits: np.ndarray) -> None:
+    bisect, gather = (op("sample").variant(name) for name in ("bisect", "gather"))
+    assert len(samplers.full_sort(logits, 0.8, 0.95)[0]) == 236
+    by_variant = [samplers.sample_trace(v, logits) for v in (bisect, gather)]
+    assert [np.median(samplers.reads(t)) for t in by_variant] == [35, 1]
+    assert meetings(by_variant[0]) > 20 * meetings(by_variant[1])
+
+
+def test_gather_falls_back_on_the_made_up_weights_of_the_recorded_run() -> None:
+    for seed in range(3):
+        logits = 3 * np.random.default_rng(seed).standard_normal(TINYLLAMA.vocab)
+        assert np.count_nonzero(logits >= logits.max() + np.log(1e-4)) > 2000
+    model = load_model(resolve("synthetic:tiny"))
+    spread = Engine(model, SimtDevice()).logits([1, 2, 3]).std(axis=1)
+    assert (abs(spread - 3) < 0.5).all()

@@ -9,6 +9,8 @@ MODEL ?= storyteller
 DEVICE ?= auto
 TOKENS ?= 300
 NOTEBOOKS ?= notebooks
+# Test files, or notebooks, at a time: two keep two cores busy, and need 4 GB of memory.
+JOBS ?= 2
 FUZZ_COUNT ?= 10000
 FUZZ_SEED ?= $(shell date +%s)
 export PROMPT
@@ -42,12 +44,13 @@ lint: set-up-test
 	$(PY) -m mypy
 
 unit-test: set-up-test
-	$(PY) -m pytest tests
+	$(PY) -m pytest -n $(JOBS) --dist loadfile tests
 
 # Notebooks run on the SIMT device everywhere, since what they print depends on the device. nbval
 # marks the cells after a dead kernel as expected failures; --runxfail makes them plain failures.
 notebooks-test: set-up-test
-	SOVEREIGN_DEVICE=simt PLOTLY_RENDERER=plotly_mimetype $(PY) -m pytest --nbval --nbval-current-env --runxfail \
+	SOVEREIGN_DEVICE=simt PLOTLY_RENDERER=plotly_mimetype $(PY) -m pytest -n $(JOBS) --dist loadfile \
+	    --nbval --nbval-current-env --runxfail \
 	    --nbval-sanitize-with tests/nbval.cfg --nbval-cell-timeout 180 $(NOTEBOOKS)
 
 gpu-test: set-up-test

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from sovereign_lab.measure.nsight import profile_kernel
     from sovereign_lab.measure.profile import profile
     from sovereign_lab.measure.sanitizer import sanitize
-    from sovereign_lab.measure.static_analysis import static_analysis
+    from sovereign_lab.measure.static.analysis import static_analysis
     from sovereign_lab.models import load_model
     from sovereign_lab.notebook.microscope import inspect_kernel
 
@@ -53,7 +53,7 @@ _HOMES = {
     "profile": "sovereign_lab.measure.profile",
     "profile_kernel": "sovereign_lab.measure.nsight",
     "sanitize": "sovereign_lab.measure.sanitizer",
-    "static_analysis": "sovereign_lab.measure.static_analysis",
+    "static_analysis": "sovereign_lab.measure.static.analysis",
 }
 
 

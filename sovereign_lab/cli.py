@@ -302,7 +302,7 @@ def sanitize(
     import numpy as np
 
     from sovereign_lab.kernels.registry import find_kernel
-    from sovereign_lab.measure.sanitizer_cases import kv_types, sanitize_variant
+    from sovereign_lab.measure.sanitizer.cases import kv_types, sanitize_variant
 
     op, variant = find_kernel(kernel)
     reports = []
@@ -519,7 +519,7 @@ def static(
     as_json: JSONOption = False,
 ) -> None:
     """Compile a kernel for GPUs that need not be here: registers, spills, shared memory, occupancy and its limit."""
-    from sovereign_lab.measure.static_analysis import static_analysis
+    from sovereign_lab.measure.static.analysis import static_analysis
 
     report = static_analysis(kernel, archs=arch or (None if sass is None else [sass]))
     code = None if sass is None else report.sass(sass)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,17 @@ def pytest_configure(config: pytest.Config) -> None:
     reason = why_no_gpu() if config.getoption("--require-gpu") else None
     if reason:
         pytest.exit(f"no CUDA GPU can be used here: {reason}", returncode=1)
+    _keep_to_one_core(os.environ.get("PYTEST_XDIST_WORKER", ""))
+
+
+def _keep_to_one_core(worker: str) -> None:
+    """Give each process of `pytest -n 2` a core of its own: two that spread over both would wait for each other.
+
+    Where a GPU does the work, or a system has no such thing, everything stays as it is.
+    """
+    if worker.startswith("gw") and hasattr(os, "sched_setaffinity") and why_no_gpu():
+        cores = sorted(os.sched_getaffinity(0))
+        os.sched_setaffinity(0, {cores[int(worker[2:]) % len(cores)]})
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

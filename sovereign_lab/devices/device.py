@@ -12,6 +12,7 @@ import numpy as np
 from sovereign_lab.devices.signature import Signature, bind, parse_signature
 from sovereign_lab.errors import LabError
 
+WARP = 32  # lanes
 Shape3 = int | tuple[int, ...]
 
 

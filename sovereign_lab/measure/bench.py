@@ -23,7 +23,7 @@ from sovereign_lab.kernels.registry import op
 from sovereign_lab.measure.environment import environment
 from sovereign_lab.measure.profile import op_ms
 from sovereign_lab.measure.roofline import find_gpu, floor, token_bytes
-from sovereign_lab.measure.sanitizer_cost import print_costs
+from sovereign_lab.measure.sanitizer.cost import print_costs
 from sovereign_lab.measure.timing import decode_ms
 from sovereign_lab.models import reference
 from sovereign_lab.models.model import Model, load_model

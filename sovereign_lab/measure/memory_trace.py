@@ -13,12 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from sovereign_lab.devices.device import Source, three
+from sovereign_lab.devices.device import WARP, Source, three
 from sovereign_lab.errors import LabError
-from sovereign_lab.measure import recorder
-from sovereign_lab.measure.recorder import WARP, Launch, Recording
-from sovereign_lab.measure.request_cost import active_lanes, sectors, wavefronts
-from sovereign_lab.measure.source_lines import lines_of_branches, lines_of_calls
+from sovereign_lab.measure.tracing import recorder
+from sovereign_lab.measure.tracing.recorder import Launch, Recording
+from sovereign_lab.measure.tracing.request_cost import active_lanes, sectors, wavefronts
+from sovereign_lab.measure.tracing.source_lines import lines_of_branches, lines_of_calls
 
 SECTOR_BYTES = 32
 LINE_BYTES = 128

@@ -264,7 +264,9 @@ def op_ms(
     start_at(engine, position)
     calls = engine.decode_calls
     if name == "sample":
-        calls = DecodeLoop(engine, Sampling(temperature=0.8, top_p=0.95), [1] * (position + 1)).calls
+        calls = DecodeLoop(
+            engine, Sampling(temperature=0.8, top_p=0.95), [1] * (position + 1)
+        ).calls
     engine.run(calls)  # so that every activation holds numbers
     with engine.device.capture() as capture:
         engine.launch_all([call for call in calls if call.op == name])

@@ -27,7 +27,7 @@ from sovereign_lab.kernels.registry import op
 from sovereign_lab.measure.bench import Figure
 from sovereign_lab.measure.compare import Comparison, compare
 from sovereign_lab.measure.environment import environment
-from sovereign_lab.measure.occupancy import SMS, occupancy
+from sovereign_lab.measure.static.occupancy import SMS, occupancy
 from sovereign_lab.measure.timing import start_at
 from sovereign_lab.models.model import load_model
 

@@ -18,8 +18,10 @@ from sovereign_lab.errors import LabError
 from sovereign_lab.kernels import FOLDER
 from sovereign_lab.kernels.cases import cases
 from sovereign_lab.kernels.registry import Variant, op
+from sovereign_lab.measure.sanitizer import Report, sanitize
+from sovereign_lab.measure.workload import DEFINES, workload
 from sovereign_lab.models import reference
-from sovereign_lab.models.model import Model
+from sovereign_lab.models.model import Config, Model
 
 DOUBLE_OFFSET: Variant = replace(
     op("rope_kv").variant("fixed"),
@@ -81,6 +83,14 @@ def fill_cache(engine: Engine, value: float) -> None:
     """Put `value` into every slot of every layer's keys and values."""
     for array in (*engine.kv.keys, *engine.kv.values):
         engine.device.update(array, np.full(array.shape, value, engine.kv.dtype))
+
+
+def accesses(variant: Variant, config: Config, position: int, context: int) -> Report:
+    """What a checker of memory accesses says of a rope_kv kernel at one position, on a cache of `context` slots."""
+    rope = op("rope_kv")
+    args = workload(rope, config, position)
+    args |= {name: args[name][:context] for name in ("keys", "values")}
+    return sanitize(variant.path, rope.grid(variant, args), variant.threads, args, DEFINES)
 
 
 # ---- where a position writes ----

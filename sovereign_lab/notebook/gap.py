@@ -99,21 +99,24 @@ def peer() -> Peer:
 
 
 def our_us(run: Run, phase: str, position: float) -> float:
-    """Microseconds of our forward pass at a position, on the straight lines through the recorded ones.
+    """Microseconds of our forward pass at a position, `on_the_lines` of a recorded run of `bench`."""
+    return 1e3 * on_the_lines(by_position(run, phase), OUR_TOKENS, position)
 
-    A recorded time is the mean of the tokens from its position on, so it stands for the middle of these. Raises
-    LabError for a position that the recorded ones do not cover.
+
+def on_the_lines(times: Mapping[int, float], tokens: int, position: float) -> float:
+    """The time at a position, on the straight lines through `times`: the first position of `tokens` -> their mean.
+
+    Such a mean stands for the middle of its positions. Raises LabError for a position that they do not cover.
     """
-    times = by_position(run, phase)
-    starts, ms = np.array(list(times)), np.array(list(times.values()))
-    middles = starts + (OUR_TOKENS - 1) / 2
+    starts, means = np.array(list(times)), np.array(list(times.values()))
+    middles = starts + (tokens - 1) / 2
     if not starts[0] <= position <= middles[-1]:
         raise LabError(
             f"Positions {starts[0]:g} to {middles[-1]:g} were recorded; {position:g} was asked for."
         )
     i = max(1, int(np.searchsorted(middles, position)))
-    slope = (ms[i] - ms[i - 1]) / (middles[i] - middles[i - 1])
-    return float(1e3 * (ms[i - 1] + slope * (position - middles[i - 1])))
+    slope = (means[i] - means[i - 1]) / (middles[i] - middles[i - 1])
+    return float(means[i - 1] + slope * (position - middles[i - 1]))
 
 
 def gap(run: Run, phase: str = "8c") -> Gap:

@@ -19,7 +19,7 @@ from rich.text import Text
 
 from sovereign_lab.devices.signature import parse_signature
 from sovereign_lab.errors import LabError
-from sovereign_lab.kernels.registry import Op, Variant, op
+from sovereign_lab.kernels.registry import Variant, find_kernel
 from sovereign_lab.measure.memory_trace import SECTOR_BYTES, LineFlow, LineTraffic, Trace, trace
 from sovereign_lab.measure.workload import DEFINES, Arguments, config_of, workload
 from sovereign_lab.models.quants import BLOCK_BYTES, BLOCK_WEIGHTS
@@ -266,17 +266,6 @@ def inspect_kernel(
     traced = trace(text, grid, variant.threads, args, DEFINES, name, shared, kept)
     label = f"{chosen.name}:{variant.name}" if source is None else f"{name}, like {like}"
     return Inspection(label, model or config.name, grid, variant.threads, traced)
-
-
-def find_kernel(name: str) -> tuple[Op, Variant]:
-    """The op and the variant of a name like "gemv_q4_0:coalesced"; raises LabError with the names there are."""
-    chosen, _, variant = name.partition(":")
-    found = op(chosen)
-    if not variant:
-        raise LabError(
-            f"A kernel is named OP:VARIANT; op {chosen} has {', '.join(f'{chosen}:{v}' for v in found.variants)}."
-        )
-    return found, found.variant(variant)
 
 
 def _demand_same_parameters(text: str, variant: Variant) -> None:

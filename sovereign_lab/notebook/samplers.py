@@ -1,5 +1,6 @@
 """Chapter 04: two samplers of the host, what they look at, what the host costs the loop, and draws of the kernel."""
 
+import json
 import re
 import statistics
 import time
@@ -19,11 +20,11 @@ from sovereign_lab.engine.sampling import Sampling
 from sovereign_lab.errors import LabError
 from sovereign_lab.kernels import INCLUDE, drawing
 from sovereign_lab.kernels.cases import Case
-from sovereign_lab.kernels.registry import Variant
+from sovereign_lab.kernels.registry import Variant, op
 from sovereign_lab.measure.ladder import LadderRun
 from sovereign_lab.measure.memory_trace import Trace, trace
 from sovereign_lab.notebook.places import in_checkout
-from sovereign_lab.notebook.runs import NO_FIGURE, here
+from sovereign_lab.notebook.runs import NO_FIGURE, here, recorded_run
 from sovereign_lab.notebook.seed import GPU_NAME, TINYLLAMA
 from sovereign_lab.notebook.table import Table
 from sovereign_lab.notebook.threads import meetings
@@ -31,7 +32,11 @@ from sovereign_lab.notebook.threads import meetings
 Candidates = tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]  # ids, and their probabilities
 Sampler = Callable[[np.ndarray, float, float], Candidates]  # of logits, temperature, top_p
 UNLIKELY = 1e-4
-SAMPLED_LADDER = "2026-11-30-sm_90-synthetic-tinyllama-1.1b-sampled-ladder"
+RECORDED = "2026-11-30-sm_90-"
+SAMPLED_LADDER, GREEDY_LADDER = (
+    f"{RECORDED}synthetic-tinyllama-1.1b-{choice}-ladder" for choice in ("sampled", "greedy")
+)
+MADE_UP, STORY = f"{RECORDED}synthetic-tinyllama-1.1b-sample", f"{RECORDED}storyteller-sample"
 
 
 # ---- on the host ----
@@ -270,18 +275,13 @@ def frequencies(tokens: np.ndarray, ids: np.ndarray) -> np.ndarray:
 # ---- as recorded ----
 
 
-def sampled_ladder() -> LadderRun | None:
-    """The recorded ladder at temperature 0.8, top-p 0.95; None where it has not been recorded yet."""
-    try:
-        return LadderRun.read(in_checkout(f"data/runs/{SAMPLED_LADDER}.json"))
-    except LabError:
-        return None
+def recorded_ladder(name: str) -> LadderRun:
+    """A recorded ladder by its file's name under data/runs/, without ".json". Raises LabError where there is none."""
+    return LadderRun.read(in_checkout(f"data/runs/{name}.json"))
 
 
-def recorded_table(run: LadderRun | None, phases: tuple[str, str] = ("0", "2")) -> Table:
+def recorded_table(run: LadderRun, phases: tuple[str, str] = ("0", "2")) -> Table:
     """Milliseconds a token by phase and context, and what the second phase saves."""
-    if run is None:
-        return Table(["recorded on an H200"], [["not measured yet"]])
     rows = []
     for context in sorted({r.context for r in run.rungs}):
         before, after = (run.rung(phase, context) for phase in phases)
@@ -293,19 +293,54 @@ def recorded_table(run: LadderRun | None, phases: tuple[str, str] = ("0", "2")) 
     return Table(["context", *(f"phase {p}, a token" for p in phases), "saved", "ratio"], rows)
 
 
+@dataclass(frozen=True)
+class DrawTimes:
+    """A draw on a GPU at one position of a story: microseconds by variant, and how many tokens `gather` looks at."""
+
+    position: int
+    candidates: int
+    us: Mapping[str, float]
+
+
+def story_draws() -> list[DrawTimes]:
+    """As recorded on an H200, at every position of the storyteller's story."""
+    content = json.loads(in_checkout(f"data/runs/{STORY}.json").read_text())
+    return [
+        DrawTimes(p["position"], p["candidates"], {v: p[v] for v in op("sample").variants})
+        for p in content["positions"]
+    ]
+
+
+def draw_table(story: Sequence[DrawTimes]) -> Table:
+    """A draw on an H200 by variant, as recorded: over flat made-up logits, and over a story's."""
+    made_up = recorded_run(MADE_UP)
+    names = list(op("sample").variants)
+    us = {name: [p.us[name] for p in story] for name in names}
+    most = max(story, key=lambda p: p.candidates)
+    made = [made_up.value(f"  sample:{name}, at position 16") for name in names]
+    rows = {
+        "made-up weights, 32,000 tokens": made,
+        "the storyteller, 2,048 tokens: the median position": [
+            statistics.median(us[n]) for n in names
+        ],
+        "the mean of its positions": [statistics.mean(us[n]) for n in names],
+        f"where {most.candidates} tokens are likely enough": [most.us[n] for n in names],
+    }
+    cells = [[what, *(f"{t:.1f} us" for t in times)] for what, times in rows.items()]
+    return Table(["logits", *names], cells)
+
+
 def sampled_columns(
-    run: LadderRun | None, here_rates: Mapping[str, float], model: str, device: Properties
+    run: LadderRun, here_rates: Mapping[str, float], model: str, device: Properties
 ) -> Table:
     """Phases 0 and 2, sampling, tok/s: the seed's log, the recorded run at its least context, and here."""
-    recorded: dict[str, float] = {}
-    if run:
-        least = min(r.context for r in run.rungs)
-        recorded = {r.phase: r.tokens_per_second for r in run.rungs if r.context == least}
-    origin = f"{run.environment['device']}, recorded {run.environment['date']}" if run else "H200"
+    least = min(r.context for r in run.rungs)
+    recorded = {r.phase: r.tokens_per_second for r in run.rungs if r.context == least}
+    origin = f"{run.environment['device']}, recorded {run.environment['date']}"
     columns: list[tuple[str, str, Mapping[str, float | None]]] = [
         (f"{GPU_NAME}, the seed's log", TINYLLAMA.name,
          {p: PHASES[p].seed_tokens_per_second for p in ("0", "2")}),
-        (origin, run.model if run else "not measured yet", dict(recorded)),
+        (origin, run.model, dict(recorded)),
         (here(device), model, dict(here_rates)),
     ]  # fmt: skip
     pairs = [(rates.get("0"), rates.get("2")) for _, _, rates in columns]

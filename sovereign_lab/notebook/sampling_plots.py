@@ -1,4 +1,4 @@
-"""Pictures for chapter 04: how many tokens matter along a text, and how often each was drawn."""
+"""Pictures for chapter 04: how many tokens matter along a text, how often each was drawn, what a draw takes."""
 
 from collections.abc import Sequence
 
@@ -6,6 +6,7 @@ import numpy as np
 import plotly.graph_objects as go
 
 from sovereign_lab.notebook.plots import BLUE, FAINT, VERMILLION, styled
+from sovereign_lab.notebook.samplers import DrawTimes
 
 
 def candidates_by_position(
@@ -61,3 +62,22 @@ def drawn_against_due(
     return figure.update_layout(
         margin={"b": 90}, legend={"orientation": "h", "x": 1, "xanchor": "right", "y": 1.12}
     )
+
+
+def time_by_candidates(draws: Sequence[DrawTimes], title: str) -> go.Figure:
+    """What a draw takes by how many tokens are likely enough for `gather`: a dot a position, a colour a variant."""
+    figure = go.Figure()
+    for name, colour, symbol in (("bisect", VERMILLION, "circle-open"), ("gather", BLUE, "circle")):
+        figure.add_scatter(
+            x=[p.candidates for p in draws], y=[round(p.us[name], 2) for p in draws],
+            mode="markers", name=name,
+            marker={"color": colour, "size": 9, "symbol": symbol, "line": {"width": 2, "color": colour}},
+            hovertemplate="%{x} tokens: %{y:.1f} us<extra>" + name + "</extra>",
+        )  # fmt: skip
+    figure.update_xaxes(
+        type="log", title_text="tokens at least 1e-4 times as likely as the likeliest",
+        tickvals=[1, 10, 100, 1000], range=[-0.15, 3],
+    )  # fmt: skip
+    figure.update_yaxes(title_text="a draw, us", rangemode="tozero")
+    figure = styled(figure, title, height=360)
+    return figure.update_layout(legend={"orientation": "h", "x": 1, "xanchor": "right", "y": 1.12})

@@ -9,18 +9,23 @@ from sovereign_lab.engine import PHASES, Engine
 from sovereign_lab.engine.sampling import Sampling
 from sovereign_lab.errors import LabError
 from sovereign_lab.measure.compare import WORTH
-from sovereign_lab.measure.ladder import LadderRun, Rung, climb
+from sovereign_lab.measure.ladder import LadderRun, climb
+from sovereign_lab.measure.profile import Profile
 from sovereign_lab.measure.roofline import GPU, find_gpu, token_bytes
 from sovereign_lab.measure.stability import StabilityRun
 from sovereign_lab.models.model import Config, matrix_shapes
-from sovereign_lab.notebook.context_times import by_position
-from sovereign_lab.notebook.gap import PEER_HEAD, Peer
+from sovereign_lab.notebook.gap import PEER_HEAD, Peer, on_the_lines
 from sovereign_lab.notebook.places import in_checkout
-from sovereign_lab.notebook.runs import NO_FIGURE, Run, recorded_run
+from sovereign_lab.notebook.runs import NO_FIGURE
 from sovereign_lab.notebook.seed import GPU_NAME, TINYLLAMA
 from sovereign_lab.notebook.table import Table
 
 SAMPLED = "2026-11-30-sm_90-synthetic-tinyllama-1.1b-sampled-ladder"
+GREEDY = "2026-11-30-sm_90-synthetic-tinyllama-1.1b-greedy-ladder"
+LADDER_TOKENS = 16  # forward passes of a measurement in both
+DRAWS = "2026-11-30-sm_90-synthetic-tinyllama-1.1b-sample"
+STORY_DRAWS = "2026-11-30-sm_90-storyteller-sample"
+PROFILE = "2026-11-30-nvidia-h200-synthetic-tinyllama-1.1b-phase-8c-profile"
 STABILITY = "2026-11-30-sm_90-synthetic-tinyllama-1.1b-stability"
 BENCH = "2026-11-30-sm_90-synthetic-tinyllama-1.1b-contexts"
 SAMPLING = Sampling(temperature=0.8, top_p=0.95)
@@ -34,8 +39,10 @@ CHAPTERS = {
 LANES = {"H200": (132 * 128, 1.98), "RTX 5060 Ti": (36 * 128, 2.57)}
 
 WHY = {
-    "4": "on the H200 WQ fills at most a quarter of the GPU, so that WK and WV have room beside it, and 5.4 % of a "
-    "pass could be hidden; on the seed's GPU WQ alone fills it. What a fork costs under WDDM was not measured",
+    "4": "on the H200 WQ fills at most a quarter of the GPU, so that WK and WV have room beside it: in a graph, phase "
+    "4 gained 188 of the 306 us that they take of a pass. Launched one by one, a fork adds 15 us, and the pass was "
+    "0.93 times as fast: a loss, as in the seed, whose GPU WQ alone fills. How the seed launched is not in its log; "
+    "WDDM was not measured",
     "8a": "the seed's two figures are of 166 and of 300 tokens; at 300 its phase 7 had 135.97 tok/s, so no gain and no "
     "loss. On the H200 a thread adds the values of one position in eight, where it added all: a gain at every position",
     "8c": "on the H200 the two Q4_0 kernels used 5 and 16 % of the bandwidth and had requests and trips of a loop to "
@@ -44,44 +51,19 @@ WHY = {
 """Where the seed's sign and the recorded run's differ: what the step's chapter measured about it."""
 
 
-def recorded_ladder() -> LadderRun:
-    """The recorded run with sampling; where it is not there, the greedy `bench` run, which lacks phases 2 and 4."""
-    try:
-        return LadderRun.read(in_checkout(f"data/runs/{SAMPLED}.json"))
-    except LabError:
-        return _from_bench(recorded_run(BENCH))
+def recorded_ladder(name: str = SAMPLED) -> LadderRun:
+    """A recorded ladder: SAMPLED has every phase at seven contexts, GREEDY at two. Raises LabError where it is not."""
+    return LadderRun.read(in_checkout(f"data/runs/{name}.json"))
 
 
-def _from_bench(run: Run) -> LadderRun:
-    """A run of `bench` as a ladder. Phase 3 is set beside phase 0: greedily, phase 2 is the same engine."""
-    rungs = []
-    times = {phase: by_position(run, phase) for phase in PHASES.timed()}
-    for phase, at in times.items():
-        base = PHASES[phase].base or ""
-        base_times = times.get("0" if base == "2" else base, {})
-        for context, ms in at.items():
-            figure = run.figures[f"  phase {phase}, at position {context}"]
-            gain = base_times[context] / ms if context in base_times else None
-            rungs.append(
-                Rung(
-                    phase,
-                    PHASES[phase].title,
-                    context,
-                    ms,
-                    (figure.low, ms, figure.high),
-                    gain,
-                    None,
-                )
-            )
-    return LadderRun(run.environment, run.model, Sampling(), tuple(rungs))
+def recorded_stability() -> StabilityRun:
+    """The recorded run over several prompts. Raises LabError where it is not there."""
+    return StabilityRun.read(in_checkout(f"data/runs/{STABILITY}.json"))
 
 
-def recorded_stability() -> StabilityRun | None:
-    """The recorded run over several prompts, None where there is none."""
-    try:
-        return StabilityRun.read(in_checkout(f"data/runs/{STABILITY}.json"))
-    except LabError:
-        return None
+def recorded_profile() -> Profile:
+    """The recorded profile of phase 8c, at position 16. Raises LabError where it is not there."""
+    return Profile.load(in_checkout(f"data/runs/{PROFILE}.json"))
 
 
 def origin(run: LadderRun | StabilityRun) -> str:
@@ -133,6 +115,31 @@ def ladder_table(columns: Mapping[str, Mapping[str, float]]) -> Table:
         rows.append(row)
     head = [cell for name in columns for cell in (name, "over its phase 0")]
     return Table(["phase", "", *head], rows)
+
+
+def choosing_us(sampled: LadderRun, greedy: LadderRun, context: int = 16) -> dict[str, float]:
+    """Phase -> microseconds a token that drawing it takes longer than the argmax does, at a context of both runs."""
+    found = {}
+    for phase in PHASES.timed():
+        drawn, best = sampled.rung(phase, context), greedy.rung(phase, context)
+        if drawn is not None and best is not None:
+            found[phase] = 1e3 * (drawn.ms_per_forward - best.ms_per_forward)
+    return found
+
+
+def choosing_table(sampled: LadderRun, greedy: LadderRun, context: int = 16) -> Table:
+    """Each phase with tokens drawn and greedily: ms a token, the difference in us, and who draws."""
+    drawn, best = rates(sampled, context), rates(greedy, context)
+    rows = [
+        [
+            phase,
+            *(f"{1e3 / of[phase]:.3f} ms" for of in (drawn, best)),
+            f"{us:,.0f} us",
+            "the GPU" if "sample" in PHASES[phase].plan else "the host",
+        ]
+        for phase, us in choosing_us(sampled, greedy, context).items()
+    ]
+    return Table(["phase", how(sampled), how(greedy), "the draw costs", "drawn by"], rows)
 
 
 # ---- step by step: signs ----
@@ -359,6 +366,37 @@ def stability_table(columns: Mapping[str, Mapping[str, Sequence[float]]]) -> Tab
 def samples_of(run: StabilityRun) -> dict[str, list[float]]:
     """Prompt -> tokens/s of its repeats; a prompt is named by how it begins, and by its tokens."""
     return {f"{_short(s.prompt)} ({s.prompt_tokens} tokens)": list(s.samples) for s in run.speeds}
+
+
+def by_position_table(run: StabilityRun, ladder: LadderRun) -> Table:
+    """Each prompt's speed beside that of the ladder's same phase at the middle of the positions it was decoded at.
+
+    The last row: the width of both columns as a share of their medians.
+    """
+    rows, measured, expected = [], [], []
+    for speed in sorted(run.speeds, key=lambda s: s.prompt_tokens):
+        middle = speed.prompt_tokens - 1 + (speed.tokens - 1) / 2
+        at = 1e3 / ladder_ms(ladder, run.phase, middle)
+        measured.append(speed.tokens_per_second)
+        expected.append(at)
+        rows.append(
+            [
+                _short(speed.prompt),
+                str(speed.prompt_tokens),
+                f"{middle:.1f}",
+                f"{measured[-1]:.1f} tok/s",
+                f"{at:.1f} tok/s",
+            ]
+        )
+    widths = [(max(v) - min(v)) / statistics.median(v) for v in (measured, expected)]
+    rows.append(["width", "", "", *(f"{width:.1%}" for width in widths)])
+    return Table(["prompt", "its tokens", "middle position", "measured", "the ladder there"], rows)
+
+
+def ladder_ms(run: LadderRun, phase: str, position: float) -> float:
+    """Milliseconds of a phase at a position, on the straight lines through its rungs; LabError outside of them."""
+    times = {r.context: r.ms_per_forward for r in run.rungs if r.phase == phase}
+    return on_the_lines(times, LADDER_TOKENS, position)
 
 
 def _short(prompt: str) -> str:

@@ -31,16 +31,18 @@ def ratio_bars(columns: Mapping[str, Mapping[str, float]], title: str) -> go.Fig
     for (name, ratios), colour in zip(columns.items(), SERIES * len(columns), strict=False):
         figure.add_bar(
             name=name, x=phases, y=[ratios.get(p) for p in phases], marker_color=colour,
-            text=[f"{ratios[p]:.2f}" if p in ratios else "" for p in phases],
+            text=[f"{ratios[p]:.1f}" if p in ratios else "" for p in phases],
             textposition="outside", textangle=0, textfont_size=11, cliponaxis=False,
             hovertemplate=f"{name}, phase %{{x}}: %{{y:.2f}} times phase 0<extra></extra>",
         )  # fmt: skip
     figure.add_hline(y=1, line={"color": TEXT, "width": 1, "dash": "dot"})
     figure.update_layout(
-        barmode="group", bargap=0.22, legend={"orientation": "h", "y": 1.02, "x": 0, "yanchor": "bottom"},
+        barmode="group", bargap=0.22, legend={"y": 1, "x": 0.01, "yanchor": "top", "xanchor": "left"},
     )  # fmt: skip
+    top = max(ratio for ratios in columns.values() for ratio in ratios.values())
     figure.update_xaxes(type="category", title_text="phase", showgrid=False)
-    figure.update_yaxes(title_text="times as fast as phase 0")
+    # The first phases leave the upper left to the legend.
+    figure.update_yaxes(title_text="times as fast as phase 0", range=[0, 1.15 * top])
     return styled(figure, title, height=400)
 
 
@@ -112,6 +114,15 @@ def merged(labels: Sequence[tuple[float, str]], factor: float) -> list[tuple[flo
     ]
 
 
+def apart(values: Sequence[int], factor: float) -> list[int]:
+    """Ascending values without those closer than `factor` to the one kept before: their labels would meet."""
+    kept = list(values[:1])
+    for value in values[1:]:
+        if value >= factor * kept[-1]:
+            kept.append(value)
+    return kept
+
+
 def context_speeds(run: LadderRun, peer: Peer | None, title: str) -> go.Figure:
     """Tokens a second of every phase against the context, both logarithmic, named at the left end.
 
@@ -149,7 +160,7 @@ def context_speeds(run: LadderRun, peer: Peer | None, title: str) -> go.Figure:
             )
     figure.update_xaxes(
         type="log", title_text="position", range=[math.log10(first / 3), math.log10(last * 2.8)],
-        tickvals=sorted({r.context for r in run.rungs}), tickformat=",",
+        tickvals=apart(sorted({r.context for r in run.rungs}), 1.2), tickformat=",",
     )  # fmt: skip
     figure.update_yaxes(type="log", title_text="tok/s", tickvals=[30, 50, 100, 200, 500, 1000])
     figure.update_layout(legend={"orientation": "h", "y": 1.02, "x": 0, "yanchor": "bottom"})

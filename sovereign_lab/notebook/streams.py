@@ -12,12 +12,13 @@ from IPython.display import Markdown
 from plotly.subplots import make_subplots
 
 from sovereign_lab.devices import Properties
+from sovereign_lab.devices.device import WARP
 from sovereign_lab.engine import PHASES
 from sovereign_lab.engine.forward import Call
 from sovereign_lab.errors import LabError
 from sovereign_lab.kernels.registry import op
 from sovereign_lab.measure.compare import Comparison
-from sovereign_lab.measure.occupancy import CARDS, WARP, Card, sm_of
+from sovereign_lab.measure.static.occupancy import CARDS, Card, sm_of
 from sovereign_lab.measure.streams import MODES, PROJECTIONS, edges, schedule
 from sovereign_lab.models.model import Config, matrix_shapes
 from sovereign_lab.models.quants import BLOCK_BYTES, BLOCK_WEIGHTS
@@ -29,7 +30,6 @@ from sovereign_lab.notebook.side_by_side import call_name, calls_of, one_layer
 from sovereign_lab.notebook.table import Table
 
 RUN = "2026-11-30-sm_90-streams"
-NOT_RECORDED = "not recorded yet"
 GEMV = op("gemv_q4_0").variant("warp_per_row")
 BOX = 0.84  # of the distance between two boxes
 COLOURS = {"WQ": BLUE, "WK": VERMILLION, "WV": VERMILLION}
@@ -196,12 +196,9 @@ class StreamsRun:
         return next(c for m, c in self.comparisons if m == mode and c.base != c.change)
 
 
-def recorded_streams(name: str = RUN) -> StreamsRun | None:
-    """A run by its file's name under data/runs/, without ".json"; None where there is none yet."""
-    path = in_checkout("data/runs") / f"{name}.json"
-    if not path.exists():
-        return None
-    content = json.loads(path.read_text())
+def recorded_streams(name: str = RUN) -> StreamsRun:
+    """A run by its file's name under data/runs/, without ".json". Raises LabError where there is none."""
+    content = json.loads(in_checkout(f"data/runs/{name}.json").read_text())
     comparisons = []
     for kept in content["comparisons"]:
         facts = {key: kept[key] for key in Comparison.__dataclass_fields__}
@@ -269,22 +266,33 @@ def won_at_most(streams: StreamsRun) -> Best:
     return Best(whole - without, whole)
 
 
+def won(streams: StreamsRun, mode: str) -> float:
+    """Microseconds by which the three streams make a pass shorter, of the medians; below 0 where it becomes longer."""
+    c = streams.comparison(mode)
+    return 1e3 * float(np.median(c.base_ms) - np.median(c.change_ms))
+
+
+def hidden_share(streams: StreamsRun) -> float:
+    """How much of what WK and WV add to a layer in turn is gone side by side: 0 none, 1 all of it."""
+    least, in_turn, side = (
+        streams.run.value(f"rmsnorm, then {what}, in a graph")
+        for what in ("WQ and no more", "WQ, WK and WV in turn", "WQ, WK and WV side by side")
+    )
+    return (in_turn - side) / (in_turn - least)
+
+
 def three_columns(
-    streams: StreamsRun | None, measured: Mapping[str, float], model: str, device: Properties
+    streams: StreamsRun, measured: Mapping[str, float], model: str, device: Properties
 ) -> Table:
     """Phases 3 and 4 on the seed's GPU, in the recorded run, and here; `measured` is phase -> tok/s of `model`."""
+    seed = {p: PHASES[p].seed_tokens_per_second or 0.0 for p in "34"}
+    c = streams.comparison(MODES[True])
+    rates = {"3": 1e3 / float(np.median(c.base_ms)), "4": 1e3 / float(np.median(c.change_ms))}
     columns = [
-        (
-            f"{GPU_NAME}, the seed's log",
-            TINYLLAMA.name,
-            {p: PHASES[p].seed_tokens_per_second or 0.0 for p in "34"},
-        )
+        (f"{GPU_NAME}, the seed's log", TINYLLAMA.name, seed),
+        (f"{streams.run.origin}, in a graph", streams.run.model, rates),
+        (here(device), model, dict(measured)),
     ]
-    if streams:
-        c = streams.comparison(MODES[True])
-        rates = {"3": 1e3 / float(np.median(c.base_ms)), "4": 1e3 / float(np.median(c.change_ms))}
-        columns.append((f"{streams.run.origin}, in a graph", streams.run.model, rates))
-    columns.append((here(device), model, dict(measured)))
     rows = [["model", *(name for _, name, _ in columns)]]
     for phase in "34":
         rows.append([f"phase {phase}", *(f"{rates[phase]:.2f} tok/s" for _, _, rates in columns)])

@@ -7,8 +7,9 @@ import numpy as np
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
+from sovereign_lab.devices.device import WARP
 from sovereign_lab.kernels.registry import Variant, op
-from sovereign_lab.measure.memory_trace import WARP, Trace, trace
+from sovereign_lab.measure.memory_trace import Trace, trace
 from sovereign_lab.models.quants import BLOCK_BYTES, BLOCK_WEIGHTS
 from sovereign_lab.notebook.attention_counts import MARK
 from sovereign_lab.notebook.plots import BLUE, FAINT, styled

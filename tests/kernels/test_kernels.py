@@ -38,7 +38,7 @@ def allowed(op: Op, case: Case, name: str, rng: np.random.Generator) -> float:
 
     def moved() -> Case:
         return {
-            k: v * (1 + 1e-6 * rng.standard_normal(v.shape)).astype(v.dtype)
+            k: v * (1 + 1e-6 * rng.standard_normal(v.shape, np.float32))
             if isinstance(v, np.ndarray) and v.dtype == np.float32
             else v
             for k, v in case.items()

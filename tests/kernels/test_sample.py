@@ -12,7 +12,7 @@ from sovereign_lab.devices.simt.device import SimtDevice
 from sovereign_lab.engine.sampling import Sampling, candidates, penalised
 from sovereign_lab.kernels import drawing
 from sovereign_lab.kernels.registry import Variant, op
-from sovereign_lab.measure import nvrtc
+from sovereign_lab.measure.static import nvrtc
 
 SAMPLE = op("sample")
 every_variant = pytest.mark.parametrize("variant", SAMPLE.variants.values(), ids=lambda v: v.name)

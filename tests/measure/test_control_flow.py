@@ -1,6 +1,6 @@
 """Loops in graphs drawn by hand; block 0 comes before the first."""
 
-from sovereign_lab.measure.control_flow import flow
+from sovereign_lab.measure.tracing.control_flow import flow
 
 
 def test_straight_code_and_two_ways_have_no_loop() -> None:

@@ -14,7 +14,7 @@ from sovereign_lab.devices import Device
 from sovereign_lab.devices.simt.device import SimtDevice
 from sovereign_lab.errors import LabError
 from sovereign_lab.kernels.registry import OPS, op
-from sovereign_lab.measure import nsight, nsight_compare, nsight_target
+from sovereign_lab.measure import nsight
 from sovereign_lab.measure.nsight import (
     DURATION,
     HARDWARE,
@@ -29,7 +29,9 @@ from sovereign_lab.measure.nsight import (
     STORE_SECTORS,
     WAVEFRONTS,
 )
-from sovereign_lab.measure.nsight_compare import Counts, Report, Row, Side, count_ours, join
+from sovereign_lab.measure.nsight import compare as nsight_compare
+from sovereign_lab.measure.nsight import target as nsight_target
+from sovereign_lab.measure.nsight.compare import Counts, Report, Row, Side, count_ours, join
 from sovereign_lab.models.model import Config
 
 SMALL = Config("llama", "Small", 1, 64, 96, 4, 2, 32, 32, 1e4, 1e-5, 128, 70)
@@ -305,7 +307,7 @@ def test_counters_stand_in_the_table(simt: SimtDevice) -> None:
 
 @pytest.mark.parametrize(
     ("name", "words"),
-    [("add", "op:variant"), ("add:fast", "no variant 'fast'"), ("plus:fast", "no op 'plus'")],
+    [("add", "OP:VARIANT"), ("add:fast", "no variant 'fast'"), ("plus:fast", "no op 'plus'")],
 )
 def test_a_kernel_that_there_is_not_is_refused(simt: SimtDevice, name: str, words: str) -> None:
     with pytest.raises(LabError, match=words):
@@ -349,7 +351,7 @@ def test_the_command_asks_for_base_units_and_leaves_clocks() -> None:
     assert line[line.index("--metrics") + 1] == "a,b"
     assert line[line.index("--clock-control") + 1] == "none"
     assert line[line.index("--print-units") + 1] == "base"
-    assert line[-3:] == ["-m", "sovereign_lab.measure.nsight_target", "job"]
+    assert line[-3:] == ["-m", "sovereign_lab.measure.nsight.target", "job"]
 
 
 # ---- both sides ----

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from sovereign_lab.errors import LabError
-from sovereign_lab.measure import nvrtc
-from sovereign_lab.measure.occupancy import CARDS, SMS, Occupancy, occupancy
+from sovereign_lab.measure.static import nvrtc
+from sovereign_lab.measure.static.occupancy import CARDS, SMS, Occupancy, occupancy
 
 REGISTERS = (1, 8, 16, 24, 31, 32, 33, 40, 41, 48, 56, 64, 65, 80, 96, 128, 129, 168, 200, 254, 255)
 THREADS = (1, 31, 32, 33, 64, 96, 128, 160, 192, 256, 288, 384, 512, 544, 640, 768, 1000, 1024)

@@ -504,7 +504,7 @@ def test_report_reads_well_as_text_and_html() -> None:
 
 
 def test_every_kind_has_a_chapter_that_exists(repository: Path) -> None:
-    from sovereign_lab.measure.sanitizer_words import CHAPTERS
+    from sovereign_lab.measure.sanitizer.words import CHAPTERS
 
     assert {k.kind for k in WRONG} == set(CHAPTERS)
     for chapter in CHAPTERS.values():

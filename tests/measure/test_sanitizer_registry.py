@@ -14,7 +14,7 @@ from sovereign_lab.kernels import FOLDER
 from sovereign_lab.kernels.cases import cases
 from sovereign_lab.kernels.registry import OPS, Op, Variant, find_kernel
 from sovereign_lab.measure.sanitizer import Report, sanitize
-from sovereign_lab.measure.sanitizer_cases import kv_types, poisoned, sanitize_variant
+from sovereign_lab.measure.sanitizer.cases import kv_types, poisoned, sanitize_variant
 
 KERNELS = [
     (op, variant, kv) for op in OPS.values() for variant in op.variants.values() for kv in kv_types(variant)

@@ -4,9 +4,9 @@ import pytest
 
 from sovereign_lab.devices.device import Source
 from sovereign_lab.errors import LabError
-from sovereign_lab.measure import sass as sass_module
-from sovereign_lab.measure.nvrtc import Cubin, compile_cubin, why_no_nvrtc
-from sovereign_lab.measure.sass import Sass, disassemble, why_no_sass
+from sovereign_lab.measure.static import sass as sass_module
+from sovereign_lab.measure.static.nvrtc import Cubin, compile_cubin, why_no_nvrtc
+from sovereign_lab.measure.static.sass import Sass, disassemble, why_no_sass
 
 WHY_NOT = why_no_nvrtc() or why_no_sass()
 needs_sass = pytest.mark.skipif(WHY_NOT is not None, reason=str(WHY_NOT))

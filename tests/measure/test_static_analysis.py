@@ -12,11 +12,11 @@ from sovereign_lab.devices.device import Source
 from sovereign_lab.devices.signature import parse_signature
 from sovereign_lab.errors import LabError
 from sovereign_lab.kernels.registry import OPS, find_kernel
-from sovereign_lab.measure import nvrtc
-from sovereign_lab.measure.nvrtc import CompileError, compile_cubin, why_no_nvrtc
-from sovereign_lab.measure.occupancy import more_blocks_with
-from sovereign_lab.measure.sass import why_no_sass
-from sovereign_lab.measure.static_analysis import ARCHS, DEFINES, static_analysis
+from sovereign_lab.measure.static import nvrtc
+from sovereign_lab.measure.static.analysis import ARCHS, DEFINES, static_analysis
+from sovereign_lab.measure.static.nvrtc import CompileError, compile_cubin, why_no_nvrtc
+from sovereign_lab.measure.static.occupancy import more_blocks_with
+from sovereign_lab.measure.static.sass import why_no_sass
 
 needs_nvrtc = pytest.mark.skipif(why_no_nvrtc() is not None, reason=str(why_no_nvrtc()))
 KERNELS = [f"{op.name}:{variant}" for op in OPS.values() for variant in op.variants]
@@ -109,7 +109,10 @@ def test_headers_of_cuda_and_of_the_lab_are_found(header: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"kernel": "gemv_q4_0"}, "A kernel is named OP:VARIANT; op gemv_q4_0 has gemv_q4_0:block_per_row"),
+        (
+            {"kernel": "gemv_q4_0"},
+            "A kernel is named OP:VARIANT; op gemv_q4_0 has gemv_q4_0:block_per_row",
+        ),
         ({"kernel": "gemv_q4_0:fast"}, "has no variant 'fast'"),
         ({"kernel": own("*y = *x;")}, "`threads`, the size of a block, must be given"),
         ({"kernel": "add:elementwise", "archs": [61]}, "does not compile for sm_61; it knows"),

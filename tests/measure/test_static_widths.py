@@ -7,11 +7,11 @@ import pytest
 
 from sovereign_lab.kernels.cases import cases
 from sovereign_lab.kernels.registry import OPS, find_kernel
-from sovereign_lab.measure import nvrtc
 from sovereign_lab.measure.memory_trace import trace
-from sovereign_lab.measure.nvrtc import why_no_nvrtc
-from sovereign_lab.measure.sass import why_no_sass
-from sovereign_lab.measure.static_analysis import static_analysis, variant_source, width_mismatches
+from sovereign_lab.measure.static import nvrtc
+from sovereign_lab.measure.static.analysis import static_analysis, variant_source, width_mismatches
+from sovereign_lab.measure.static.nvrtc import why_no_nvrtc
+from sovereign_lab.measure.static.sass import why_no_sass
 
 WHY_NOT = why_no_nvrtc() or why_no_sass()
 pytestmark = pytest.mark.skipif(WHY_NOT is not None, reason=str(WHY_NOT))

@@ -63,7 +63,7 @@ def test_three_columns_never_call_a_cpu_a_gpu(simt: Device) -> None:
 
 
 def test_missing_run_is_a_sentence() -> None:
-    with pytest.raises(LabError, match="no-such-run.json is not there"):
+    with pytest.raises(LabError, match=r"no-such-run\.json is not"):
         recorded_run("no-such-run")
 
 

@@ -15,6 +15,7 @@ from sovereign_lab.notebook.cache_plots import cache_map, logit_errors
 from sovereign_lab.notebook.double_offset import (
     DOUBLE_OFFSET,
     CacheWrites,
+    accesses,
     against_reference,
     engine_with,
     faults,
@@ -126,3 +127,13 @@ def test_figures_fit_both_themes(figure: go.Figure) -> None:
     assert figure.layout.paper_bgcolor == figure.layout.plot_bgcolor == "rgba(0,0,0,0)"
     assert figure.layout.font.color == plots.TEXT
     assert figure.layout.title.text == "a title"
+
+
+@pytest.mark.parametrize(("position", "kinds"), [(5, []), (45, ["out of bounds"] * 2)])
+def test_a_checker_of_accesses_sees_it_in_the_second_half_of_the_context_alone(
+    model: Model, position: int, kinds: list[str]
+) -> None:
+    report = accesses(DOUBLE_OFFSET, model.config, position, context=64)
+    assert [f.kind for f in report.findings] == kinds
+    assert all(f.array == "keys" and "store(key" in f.text for f in report.findings)
+    assert not accesses(op("rope_kv").variant("fixed"), model.config, position, 64).findings

@@ -11,6 +11,7 @@ import pytest
 from sovereign_lab.devices import Device
 from sovereign_lab.engine import PHASES, Engine
 from sovereign_lab.errors import LabError
+from sovereign_lab.measure.ladder import LadderRun
 from sovereign_lab.measure.roofline import find_gpu, floor
 from sovereign_lab.measure.streams import MODES, Schedule, measure, record, schedule
 from sovereign_lab.models.model import load_model
@@ -112,8 +113,6 @@ def run_of_a_cpu(
         for module in (runs, streams):
             patch.setattr(module, "in_checkout", lambda place: folder / place)
         run = streams.recorded_streams("cpu")
-        assert streams.recorded_streams("another") is None
-    assert run is not None
     return path, run
 
 
@@ -146,11 +145,106 @@ def test_tables_show_what_a_run_holds(
     assert columns.rows[-1][1:] == [
         "0.86 times as fast", columns.rows[-1][2], "the same work, in turn"
     ]  # fmt: skip
-    assert len(streams.three_columns(None, {"3": 4.0, "4": 5.0}, "tiny", simt.properties).head) == 3
+    in_turn, least = (
+        value[f"rmsnorm, then {what}, in a graph"]
+        for what in ("WQ, WK and WV in turn", "WQ and no more")
+    )
+    hidden = streams.hidden_share(run) * (in_turn - least)
+    assert hidden == pytest.approx(in_turn - side)
 
 
-def test_no_place_is_left_to_fill_once_the_run_is_recorded(repository: Path) -> None:
-    if streams.recorded_streams() is None:
-        pytest.skip(f"data/runs/{streams.RUN}.json is not recorded yet")
+RUN = streams.recorded_streams()
+
+
+def test_a_run_that_nobody_recorded_is_not_there() -> None:
+    with pytest.raises(LabError, match=r"data/runs/another\.json is not there"):
+        streams.recorded_streams("another")
+
+
+def test_verdicts_of_the_recorded_run() -> None:
+    assert (RUN.run.device, RUN.run.model) == ("NVIDIA H200", "synthetic:tinyllama-1.1b")
+    assert [(m, c.change, c.verdict, f"{c.speedup:.3f}") for m, c in RUN.comparisons] == [
+        ("in a graph", "phase 4", "keep", "1.037"),
+        ("launched one by one", "phase 4", "revert", "0.930"),
+        ("in a graph", "phase 3", "no difference", "0.999"),
+    ]
+    (_, graph), (_, loose), (_, control) = RUN.comparisons
+    ratios = [np.divide(c.base_ms, c.change_ms) for c in (graph, loose)]
+    assert [(r > 1).sum() for r in ratios] == [11, 2] and {r.size for r in ratios} == {11}
+    assert control.high < 1, "0.1 % are seen where nothing was changed"
+    for times in (graph.base_ms, graph.change_ms, control.base_ms, control.change_ms):
+        assert max(times) / min(times) < 1.001
+    assert (np.median(graph.base_ms).round(3), np.median(control.base_ms).round(3)) == (
+        5.292,
+        5.396,
+    )
+
+
+def test_side_by_side_hides_a_part() -> None:
+    value = RUN.run.value
+    for mode in MODES.values():
+        assert value(f"kernels of two branches that saw each other run, {mode}") == 2
+    assert value("blocks of it that the GPU holds") == 2112
+    least, in_turn, side = (
+        value(f"rmsnorm, then {what}, in a graph")
+        for what in ("WQ and no more", "WQ, WK and WV in turn", "WQ, WK and WV side by side")
+    )
+    assert (round(in_turn - least, 1), round(side - least, 1)) == (13.9, 4.8)
+    assert round(streams.hidden_share(RUN), 2) == 0.65
+    most, won = streams.won_at_most(RUN), streams.won(RUN, "in a graph")
+    assert (round(most.us), round(streams.best_case(GEMV, PASSES).us)) == (306, 289)
+    assert 0.6 < won / most.us < 0.62
+    assert 5 < 100 * most.us / most.pass_us < 6
+
+
+def test_who_pays_for_a_fork() -> None:
+    value = RUN.run.value
+    what = "an empty kernel, then three {}, {}"
+    in_graph, loose = (
+        [value(what.format(how, mode)) for how in ("in turn", "side by side")]
+        for mode in MODES.values()
+    )
+    assert [round(us, 2) for us in in_graph] == [2.78, 2.00]
+    assert [round(us) for us in loose] == [79, 94]
+    assert round(streams.fork_cost(RUN, "launched one by one")) == 15
+    passes = np.array(RUN.comparison("launched one by one").base_ms)
+    assert round(float(np.median(passes)), 1) == 7.3
+    lost = -streams.won(RUN, "launched one by one")
+    assert (round(lost), round(lost / 22)) == (441, 20)
+    host = {
+        mode: [value(f"phase {p}, the host's part of a pass, {mode}") for p in "34"]
+        for mode in MODES.values()
+    }
+    assert max(host["in a graph"]) < 21
+    before, after = host["launched one by one"]
+    assert round(after - before) == 443
+    assert 1.7 < before / (1e3 * np.median(passes)) < 2, "the host's part, longer than a pass"
+    turn, side = (
+        RUN.run.figures[f"rmsnorm, then WQ, WK and WV {how}, launched one by one"]
+        for how in ("in turn", "side by side")
+    )
+    assert [round(v) for v in (turn.value, side.value, side.low, side.high)] == [85, 183, 140, 188]
+
+
+def test_the_gain_at_other_positions_and_with_another_kernel(repository: Path) -> None:
+    name = "2026-11-30-sm_90-synthetic-tinyllama-1.1b-greedy-ladder"
+    ladder = LadderRun.read(repository / "data" / "runs" / f"{name}.json")
+    ms = {
+        (p, c): rung.ms_per_forward
+        for p in "345"
+        for c in (16, 256)
+        if (rung := ladder.rung(p, c)) is not None
+    }
+    assert [round(ms["3", c] / ms["4", c], 3) for c in (16, 256)] == [1.035, 1.026]
+    assert [round(ms["3", c] - ms["4", c], 2) for c in (16, 256)] == [0.18, 0.18]
+    assert 0.45 < ms["5", 16] / ms["3", 16] < 0.55
+    alone = [
+        round(GEMV.value(f"gemv_q4_0 coalesced, {rows} x 2,048, stream"), 1)
+        for rows in ("256", "2,048")
+    ]
+    assert alone == [8.5, 8.9]
+
+
+def test_no_place_is_left_to_fill(repository: Path) -> None:
     cells = nbformat.read(repository / "notebooks/06_three_streams.ipynb", as_version=4).cells
-    assert [c.id for c in cells if "<!-- FILL" in c.source or streams.NOT_RECORDED in str(c)] == []
+    assert [c.id for c in cells if "<!-- FILL" in c.source or "not recorded" in str(c)] == []

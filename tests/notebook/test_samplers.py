@@ -12,7 +12,14 @@ from sovereign_lab.measure.ladder import LadderRun, Rung
 from sovereign_lab.models.catalog import resolve
 from sovereign_lab.models.model import load_model
 from sovereign_lab.notebook import samplers
-from sovereign_lab.notebook.samplers import UNLIKELY, filtered, full_sort, softmax
+from sovereign_lab.notebook.samplers import (
+    UNLIKELY,
+    DrawTimes,
+    filtered,
+    full_sort,
+    softmax,
+)
+from sovereign_lab.notebook.sampling_plots import time_by_candidates
 
 
 def random_case(seed: int) -> tuple[np.ndarray, float, float]:
@@ -103,14 +110,10 @@ def test_excerpts_are_whole_functions() -> None:
     assert "#pragma once" in str(samplers.excerpt("random.cuh").data)
 
 
-def test_a_recorded_ladder_is_shown_and_an_absent_one_is_said_to_be_absent(
-    simt: SimtDevice,
-) -> None:
+def test_a_recorded_ladder_is_shown_beside_the_seeds_figures(simt: SimtDevice) -> None:
     here = {"0": 1.0, "2": 2.0}
-    assert samplers.recorded_table(None).rows == [["not measured yet"]]
-    columns = samplers.sampled_columns(None, here, "storyteller", simt.properties)
-    assert columns.rows[0][2] == "not measured yet" and columns.rows[1][2] == "no figure"
-    assert columns.rows[-1][1] == "1.13 times as fast"
+    with pytest.raises(LabError, match=r"data/runs/no-such-ladder\.json is not there"):
+        samplers.recorded_ladder("no-such-ladder")
     rungs = [
         Rung(phase, "", context, ms, (ms,), None, None)
         for context in (16, 512)
@@ -125,3 +128,22 @@ def test_a_recorded_ladder_is_shown_and_an_absent_one_is_said_to_be_absent(
     assert [row[2] for row in columns.rows] == [
         "m", "125.00 tok/s", "8.00 ms", "166.67 tok/s", "6.00 ms", "1.33 times as fast"
     ]  # fmt: skip
+    assert [row[1] for row in columns.rows] == [
+        "TinyLlama-1.1B", "53.67 tok/s", "18.63 ms", "60.58 tok/s", "16.51 ms", "1.13 times as fast"
+    ]  # fmt: skip
+
+
+def test_a_draws_times_are_those_of_the_records() -> None:
+    story = [
+        DrawTimes(0, 1, {"bisect": 30.0, "gather": 4.0}),
+        DrawTimes(1, 1, {"bisect": 31.0, "gather": 5.0}),
+        DrawTimes(2, 300, {"bisect": 35.0, "gather": 60.0}),
+    ]
+    assert samplers.draw_table(story).rows[1:] == [
+        ["the storyteller, 2,048 tokens: the median position", "31.0 us", "5.0 us"],
+        ["the mean of its positions", "32.0 us", "23.0 us"],
+        ["where 300 tokens are likely enough", "35.0 us", "60.0 us"],
+    ]
+    bisect, gather = time_by_candidates(story, "a title").data
+    assert list(gather.x) == [1, 1, 300] and list(gather.y) == [4.0, 5.0, 60.0]
+    assert (bisect.name, list(bisect.y)) == ("bisect", [30.0, 31.0, 35.0])

@@ -262,6 +262,11 @@ def _build(
             commands.append([*compiler.command, *compiler.link_flags, *objects, "-o", str(linked)])
         for command in commands:
             done = subprocess.run(command, capture_output=True, text=True)
+            if done.returncode < 0:
+                raise LabError(
+                    f"{stem} does not compile: {compiler.command[0]} was ended by signal {-done.returncode}, as when "
+                    "memory runs out or the compiler itself is broken."
+                )
             if done.returncode:
                 raise LabError(_explain(done.stderr, stem))
         with whole_or_nothing(result) as part:

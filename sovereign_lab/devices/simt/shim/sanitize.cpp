@@ -107,7 +107,7 @@ __attribute__((noinline, cold)) static void found(const Finding& f) {
   findings[finding_count++].count = 1;
 }
 
-// An access that is at fault, not yet at which place of the source it races with another.
+// A finding about one access; the caller adds what only its kind has.
 static Finding fault(Kind kind, const Fiber* f, uint64_t a, uint32_t n, uint32_t how, uint64_t place, uint32_t space) {
   Finding g = {};
   g.kind = kind;

@@ -1,6 +1,6 @@
 """The microscope against Nsight Compute, kernel by kernel: are the counts by address what the hardware counts?
 
-    python -m sovereign_lab.measure.nsight_compare --record data/runs
+    python -m sovereign_lab.measure.nsight.compare --record data/runs
 
 needs a compiler, a GPU and `ncu`. In two places: `--ours FILE` counts on any machine, `--nsight FILE` on one with a
 GPU, and `--join OURS NSIGHT --record data/runs` puts the two together. Both sides launch every variant of every op on
@@ -26,8 +26,8 @@ from sovereign_lab.kernels.registry import OPS, Op, Variant, find_kernel
 from sovereign_lab.measure import nsight
 from sovereign_lab.measure.environment import environment
 from sovereign_lab.measure.memory_trace import trace
-from sovereign_lab.measure.nvrtc import compile_cubin, why_no_nvrtc
-from sovereign_lab.measure.occupancy import occupancy
+from sovereign_lab.measure.static.nvrtc import compile_cubin, why_no_nvrtc
+from sovereign_lab.measure.static.occupancy import occupancy
 from sovereign_lab.measure.workload import DEFINES, workload
 from sovereign_lab.models.model import Config, load_model
 

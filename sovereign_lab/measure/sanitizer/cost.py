@@ -1,4 +1,4 @@
-"""What the sanitizer costs: `python -m sovereign_lab.measure.sanitizer_cost` prints a factor for every kernel.
+"""What the sanitizer costs: `python -m sovereign_lab.measure.sanitizer.cost` prints a factor for every kernel.
 
 CPU seconds of a sanitized launch over those of a plain one, on one worker each and the same arguments, at the shapes of
 TinyLlama's first layer; the vocabulary is cut to 2,048 rows.
@@ -13,8 +13,8 @@ import numpy as np
 from sovereign_lab.devices.device import Source, three
 from sovereign_lab.devices.simt.device import SimtDevice
 from sovereign_lab.kernels.registry import OPS, Op, Variant
-from sovereign_lab.measure.sanitizer_cases import poisoned
-from sovereign_lab.measure.sanitizer_run import Launch, run
+from sovereign_lab.measure.sanitizer.cases import poisoned
+from sovereign_lab.measure.sanitizer.run import Launch, run
 from sovereign_lab.measure.workload import DEFINES, workload
 from sovereign_lab.models.model import Config
 

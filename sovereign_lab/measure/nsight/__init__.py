@@ -237,7 +237,7 @@ def command(ncu: str, metrics: Sequence[str], log: Path, job: Path) -> list[str]
     return [
         ncu, "--csv", "--page", "raw", "--print-units", "base", "--clock-control", "none",
         "--target-processes", "all", "--metrics", ",".join(metrics), "--log-file", str(log),
-        sys.executable, "-m", "sovereign_lab.measure.nsight_target", str(job),
+        sys.executable, "-m", "sovereign_lab.measure.nsight.target", str(job),
     ]  # fmt: skip
 
 
@@ -251,7 +251,7 @@ def _run(
     seconds: float,
 ) -> tuple[str, list[dict[str, str]]]:
     """Run ncu around the kernels: everything that it printed, and what the process inside says it launched."""
-    package = Path(__file__).resolve().parents[2]
+    package = Path(__file__).resolve().parents[3]
     with tempfile.TemporaryDirectory(prefix="sovereign-ncu-") as folder:
         job, log, launched = (Path(folder) / name for name in ("job.json", "ncu.csv", "launched"))
         job.write_text(

@@ -16,11 +16,18 @@ from sovereign_lab.devices.device import Source
 from sovereign_lab.errors import LabError
 from sovereign_lab.kernels.cases import cases
 from sovereign_lab.kernels.registry import Op, Variant, find_kernel
-from sovereign_lab.measure import nvrtc
 from sovereign_lab.measure.memory_trace import KINDS, Trace
-from sovereign_lab.measure.nvrtc import Cubin
-from sovereign_lab.measure.occupancy import CARDS, SMS, Card, Occupancy, more_blocks_with, occupancy
-from sovereign_lab.measure.sass import Sass, disassemble
+from sovereign_lab.measure.static import nvrtc
+from sovereign_lab.measure.static.nvrtc import Cubin
+from sovereign_lab.measure.static.occupancy import (
+    CARDS,
+    SMS,
+    Card,
+    Occupancy,
+    more_blocks_with,
+    occupancy,
+)
+from sovereign_lab.measure.static.sass import Sass, disassemble
 
 ARCHS = tuple(SMS)
 # What an engine compiles its kernels with when it is asked for nothing else: a KV cache in fp16.

@@ -24,8 +24,8 @@ import numpy as np
 from sovereign_lab.devices.device import Shape3, Source, three
 from sovereign_lab.devices.simt.device import SimtDevice
 from sovereign_lab.errors import LabError
-from sovereign_lab.measure.sanitizer_run import Launch, Run, run
-from sovereign_lab.measure.sanitizer_words import CHAPTERS, Told, tell, tell_fault
+from sovereign_lab.measure.sanitizer.run import Launch, Run, run
+from sovereign_lab.measure.sanitizer.words import CHAPTERS, Told, tell, tell_fault
 
 LANE_ORDERS: tuple[str | int, ...] = ("forward", "reverse", 2)
 # What makes a result depend on the order of lanes; where one of them is found, the difference is no finding of its own.

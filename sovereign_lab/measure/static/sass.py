@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from sovereign_lab.errors import LabError
-from sovereign_lab.measure.nvrtc import Cubin, find_program
+from sovereign_lab.measure.static.nvrtc import Cubin, find_program
 
 # What the first part of an opcode does: (kind, space). LDGSTS is cp.async: it loads, and stores what came by itself.
 _MEANING = {

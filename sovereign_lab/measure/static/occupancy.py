@@ -7,9 +7,9 @@ module is compared in a test.
 
 from dataclasses import dataclass
 
+from sovereign_lab.devices.device import WARP
 from sovereign_lab.errors import LabError
 
-WARP = 32
 MAX_THREADS = 1024
 MAX_REGISTERS = 255
 REGISTERS_PER_SM = 65_536

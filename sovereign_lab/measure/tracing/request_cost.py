@@ -2,7 +2,8 @@
 
 import numpy as np
 
-WARP = 32
+from sovereign_lab.devices.device import WARP
+
 SECTOR_BYTES = 32
 BANKS, BANK_BYTES = 32, 4
 _ROWS_AT_ONCE = 1 << 15  # so that what is sorted stays in the cache

@@ -9,12 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from sovereign_lab.devices.device import Source
+from sovereign_lab.devices.device import WARP, Source
 from sovereign_lab.devices.simt.device import SimtDevice
-from sovereign_lab.measure.control_flow import Flow, flow
+from sovereign_lab.measure.tracing.control_flow import Flow, flow
 
 LOAD, STORE, ATOMIC, BARRIER, WARP_BARRIER, SHUFFLE, VOTE, BRANCH = range(8)
-WARP = 32
 
 # As in trace.h.
 DEED = np.dtype(

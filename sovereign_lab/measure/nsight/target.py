@@ -1,4 +1,4 @@
-"""What runs under ncu: every kernel of a job launched once. `python -m sovereign_lab.measure.nsight_target JOB`.
+"""What runs under ncu: every kernel of a job launched once. `python -m sovereign_lab.measure.nsight.target JOB`.
 
 JOB is the JSON file that `nsight.count` writes. One line of JSON a kernel goes to the file that the job names, so that
 whoever reads the counters knows which launch was which: the function's name, or why it was not launched.

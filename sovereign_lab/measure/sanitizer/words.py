@@ -4,7 +4,8 @@ import re
 from dataclasses import dataclass
 from math import prod
 
-from sovereign_lab.measure.sanitizer_run import (
+from sovereign_lab.devices.device import WARP
+from sovereign_lab.measure.sanitizer.run import (
     ATOMIC,
     DYNAMIC_SHARED,
     GLOBAL,
@@ -18,7 +19,6 @@ from sovereign_lab.measure.sanitizer_run import (
     Place,
 )
 
-WARP = 32
 BARRIERS, PLACES = "05_a_warp_a_row.ipynb", "03_the_double_offset.ipynb"
 # The notebook that teaches what is behind each kind of finding; the gravest kinds first.
 CHAPTERS = {

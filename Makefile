@@ -44,7 +44,7 @@ lint: set-up-test
 	$(PY) -m mypy
 
 unit-test: set-up-test
-	$(PY) -m pytest -n $(JOBS) --dist loadfile tests
+	$(PY) -m pytest -n $(JOBS) --dist worksteal tests
 
 # Notebooks run on the SIMT device everywhere, since what they print depends on the device. nbval
 # marks the cells after a dead kernel as expected failures; --runxfail makes them plain failures.

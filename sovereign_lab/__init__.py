@@ -16,11 +16,15 @@ if TYPE_CHECKING:
     from sovereign_lab.engine import PHASES, Engine, Generation
     from sovereign_lab.errors import LabError
     from sovereign_lab.measure.compare import compare
+    from sovereign_lab.measure.experiment import experiment
+    from sovereign_lab.measure.ledger import ledger
+    from sovereign_lab.measure.mine import edit
     from sovereign_lab.measure.nsight import profile_kernel
     from sovereign_lab.measure.profile import profile
     from sovereign_lab.measure.sanitizer import sanitize
     from sovereign_lab.measure.static.analysis import static_analysis
     from sovereign_lab.models import load_model
+    from sovereign_lab.notebook.magics import load_ipython_extension
     from sovereign_lab.notebook.microscope import inspect_kernel
 
 __version__ = "0.1.0"
@@ -31,7 +35,11 @@ __all__ = [
     "LabError",
     "compare",
     "doctor",
+    "edit",
+    "experiment",
     "inspect_kernel",
+    "ledger",
+    "load_ipython_extension",
     "load_model",
     "open_device",
     "profile",
@@ -47,6 +55,10 @@ _HOMES = {
     "PHASES": "sovereign_lab.engine",
     "compare": "sovereign_lab.measure.compare",
     "doctor": "sovereign_lab.checkup",
+    "load_ipython_extension": "sovereign_lab.notebook.magics",  # %load_ext sovereign_lab
+    "edit": "sovereign_lab.measure.mine",
+    "experiment": "sovereign_lab.measure.experiment",
+    "ledger": "sovereign_lab.measure.ledger",
     "inspect_kernel": "sovereign_lab.notebook.microscope",
     "load_model": "sovereign_lab.models",
     "open_device": "sovereign_lab.devices",

@@ -223,8 +223,10 @@ def main() -> None:
             print(figure, flush=True)
         # Here, because it builds on this module, and brings numba.
         from sovereign_lab.measure import prelude
+        from sovereign_lab.measure.trial.cost import edit_figures
 
         print(*prelude.figures(load_model("storyteller")), sep="\n", flush=True)
+        print(*edit_figures(options.device), sep="\n", flush=True)
         print_costs()
     for name in names:
         model = load_model(name, progress=True)

@@ -1,6 +1,8 @@
 """Is one phase faster than another? Interleaved measurements, an interval, and a verdict."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 import numpy as np
@@ -66,24 +68,33 @@ def compare(
     """
     if rounds < 5:
         raise LabError(f"A verdict needs at least 5 rounds; {rounds} were asked for.")
-    engines = (engine.with_phase(base), engine.with_phase(change))
-    for e in engines:
-        decode_ms(e, position, 2, sampling)  # warm-up: recording, clocks, caches
+    return in_turn(
+        partial(decode_ms, engine.with_phase(base), position, tokens, sampling),
+        partial(decode_ms, engine.with_phase(change), position, tokens, sampling),
+        names=(f"phase {base}", f"phase {change}"),
+        device=engine.device.properties.name,
+        rounds=rounds,
+    )
+
+
+def in_turn(
+    base: Callable[[], float],
+    change: Callable[[], float],
+    names: tuple[str, str],
+    device: str,
+    rounds: int,
+) -> Comparison:
+    """Measure two in turn after a warm-up of each, the order alternating from round to round; each returns its ms."""
+    measures = (base, change)
+    for measure in measures:
+        measure()  # recording, clocks, caches
     pairs = np.empty((rounds, 2))
     for i in range(rounds):
         for which in (0, 1) if i % 2 == 0 else (1, 0):
-            pairs[i, which] = decode_ms(engines[which], position, tokens, sampling)
+            pairs[i, which] = measures[which]()
     speedup, low, high = median_interval(pairs[:, 0] / pairs[:, 1])
-    return Comparison(
-        base=f"phase {base}",
-        change=f"phase {change}",
-        device=engine.device.properties.name,
-        base_ms=tuple(pairs[:, 0]),
-        change_ms=tuple(pairs[:, 1]),
-        speedup=speedup,
-        low=low,
-        high=high,
-    )
+    base_ms, change_ms = (tuple(map(float, column)) for column in pairs.T)
+    return Comparison(*names, device, base_ms, change_ms, speedup, low, high)
 
 
 def median_interval(samples: np.ndarray, resamples: int = 4000) -> tuple[float, float, float]:

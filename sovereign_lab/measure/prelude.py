@@ -138,6 +138,7 @@ def main() -> None:
             "model": options.model,
             "figures": [asdict(figure) for figure in found],
         }
+        path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(run, indent=1) + "\n")
         print(f"recorded in {path}")
 

@@ -8,6 +8,7 @@ import numpy.typing as npt
 
 from sovereign_lab.measure import prelude as measured
 from sovereign_lab.measure.bench import Figure
+from sovereign_lab.measure.workload import config_of
 from sovereign_lab.models.model import Config
 from sovereign_lab.models.quants import quantise_q4_0
 from sovereign_lab.notebook.table import Table
@@ -20,22 +21,7 @@ Levels = npt.NDArray[np.int8]
 
 BLOCKS = 40
 
-SMOLLM2 = Config(
-    architecture="llama",
-    name="SmolLM2-135M",
-    layers=30,
-    dim=576,
-    ffn_dim=1536,
-    heads=9,
-    kv_heads=3,
-    head_dim=64,
-    rope_dim=64,
-    rope_base=100000.0,
-    eps=1e-5,
-    context=8192,
-    vocab=49152,
-)
-"""The recorded model's shape: bytes can be told without the file."""
+SMOLLM2 = config_of("smollm2-135m")  # the recorded model
 
 
 def bytes_table(models: Mapping[str, Config]) -> Table:

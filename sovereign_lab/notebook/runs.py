@@ -8,11 +8,17 @@ from dataclasses import dataclass
 from sovereign_lab.devices import Properties
 from sovereign_lab.engine import PHASES
 from sovereign_lab.measure.bench import Figure
+from sovereign_lab.measure.ladder import LadderRun
 from sovereign_lab.notebook.places import in_checkout
 from sovereign_lab.notebook.seed import GPU_NAME, TINYLLAMA
 from sovereign_lab.notebook.table import Table
 
 NO_FIGURE = "no figure"
+
+
+# On an H200: every phase at seven contexts with tokens drawn, and at two with the likeliest.
+SAMPLED_LADDER = "2026-11-30-sm_90-synthetic-tinyllama-1.1b-sampled-ladder"
+GREEDY_LADDER = "2026-11-30-sm_90-synthetic-tinyllama-1.1b-greedy-ladder"
 
 
 @dataclass(frozen=True)
@@ -53,6 +59,11 @@ def recorded_run(name: str) -> Run:
     return Run(
         facts["device"], facts["date"], content["model"], facts, {f.what: f for f in figures}
     )
+
+
+def recorded_ladder(name: str = SAMPLED_LADDER) -> LadderRun:
+    """A recorded ladder by its file's name under data/runs/, without ".json". Raises LabError where there is none."""
+    return LadderRun.read(in_checkout(f"data/runs/{name}.json"))
 
 
 def here(device: Properties) -> str:

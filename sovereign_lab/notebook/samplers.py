@@ -33,9 +33,6 @@ Candidates = tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]  # ids, and t
 Sampler = Callable[[np.ndarray, float, float], Candidates]  # of logits, temperature, top_p
 UNLIKELY = 1e-4
 RECORDED = "2026-11-30-sm_90-"
-SAMPLED_LADDER, GREEDY_LADDER = (
-    f"{RECORDED}synthetic-tinyllama-1.1b-{choice}-ladder" for choice in ("sampled", "greedy")
-)
 MADE_UP, STORY = f"{RECORDED}synthetic-tinyllama-1.1b-sample", f"{RECORDED}storyteller-sample"
 
 
@@ -273,11 +270,6 @@ def frequencies(tokens: np.ndarray, ids: np.ndarray) -> np.ndarray:
 
 
 # ---- as recorded ----
-
-
-def recorded_ladder(name: str) -> LadderRun:
-    """A recorded ladder by its file's name under data/runs/, without ".json". Raises LabError where there is none."""
-    return LadderRun.read(in_checkout(f"data/runs/{name}.json"))
 
 
 def recorded_table(run: LadderRun, phases: tuple[str, str] = ("0", "2")) -> Table:

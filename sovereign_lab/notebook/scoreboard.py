@@ -20,8 +20,6 @@ from sovereign_lab.notebook.runs import NO_FIGURE
 from sovereign_lab.notebook.seed import GPU_NAME, TINYLLAMA
 from sovereign_lab.notebook.table import Table
 
-SAMPLED = "2026-11-30-sm_90-synthetic-tinyllama-1.1b-sampled-ladder"
-GREEDY = "2026-11-30-sm_90-synthetic-tinyllama-1.1b-greedy-ladder"
 LADDER_TOKENS = 16  # forward passes of a measurement in both
 DRAWS = "2026-11-30-sm_90-synthetic-tinyllama-1.1b-sample"
 STORY_DRAWS = "2026-11-30-sm_90-storyteller-sample"
@@ -49,11 +47,6 @@ WHY = {
     "save; logits, at 97 %, gained nothing. The seed's float4 kernels are not in its log",
 }
 """Where the seed's sign and the recorded run's differ: what the step's chapter measured about it."""
-
-
-def recorded_ladder(name: str = SAMPLED) -> LadderRun:
-    """A recorded ladder: SAMPLED has every phase at seven contexts, GREEDY at two. Raises LabError where it is not."""
-    return LadderRun.read(in_checkout(f"data/runs/{name}.json"))
 
 
 def recorded_stability() -> StabilityRun:

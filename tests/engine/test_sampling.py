@@ -293,13 +293,13 @@ def test_penalty_at_temperature_0_keeps_the_engine_from_repeating(
     assert off.token_ids == engine.generate("once", max_tokens=8).token_ids
 
 
-@pytest.mark.parametrize("phase", ["0", "2", "8b"])
+@pytest.mark.parametrize("phase", ["0", "2"])
 def test_draws_are_within_top_p_and_the_best_is_noted(
     any_device: Device, tiny: Model, phase: str
 ) -> None:
     engine = Engine(tiny, any_device, phase)
     story, same, other = (
-        engine.generate("once", 24, 2.0, seed, top_p=0.6) for seed in (11, 11, 12)
+        engine.generate("once", 12, 2.0, seed, top_p=0.6) for seed in (11, 11, 12)
     )
     assert story.token_ids == same.token_ids != other.token_ids
     rows = engine.logits([*story.prompt_ids, *story.token_ids[:-1]])[len(story.prompt_ids) - 1 :]

@@ -4,28 +4,12 @@ Every kernel runs one warp, whose lane is t. What a line must give is what a GPU
 again behind every branch: in every iteration of every loop, the lanes that get there make one request.
 """
 
-import shutil
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 import pytest
 
-from sovereign_lab.devices.simt import builder
 from sovereign_lab.measure.memory_trace import Trace, trace
-
-COMPILERS = ("g++", "clang++")
-
-
-@pytest.fixture(params=COMPILERS)
-def compiler(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """The compiler in use while a test runs."""
-    if not shutil.which(request.param):
-        pytest.skip(f"{request.param} is not installed")
-    monkeypatch.setenv("CXX", request.param)
-    builder.find_compiler.cache_clear()
-    yield request.param
-    builder.find_compiler.cache_clear()
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,6 @@ Each is a kernel of one warp whose counts are known by hand, with every compiler
 """
 
 import shutil
-from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -12,16 +11,7 @@ import pytest
 from sovereign_lab.devices.simt import builder
 from sovereign_lab.measure.memory_trace import LineFlow, LineTraffic, Trace, trace
 
-
-@pytest.fixture(params=["g++", "clang++"], autouse=True)
-def compiler(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """The compiler in use while a test runs."""
-    if not shutil.which(request.param):
-        pytest.skip(f"{request.param} is not installed")
-    monkeypatch.setenv("CXX", request.param)
-    builder.find_compiler.cache_clear()
-    yield request.param
-    builder.find_compiler.cache_clear()
+pytestmark = pytest.mark.usefixtures("compiler")
 
 
 def run(body: str, before: str = "", threads: int = 32, shared_bytes: int = 0) -> Trace:

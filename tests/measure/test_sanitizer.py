@@ -3,8 +3,6 @@
 A kernel is the body of `f(const float* x, float* y)`, on line 2 and below; x holds 64 numbers, y 64 zeros.
 """
 
-import shutil
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -14,7 +12,6 @@ import numpy as np
 import pytest
 
 from sovereign_lab.devices.device import Source
-from sovereign_lab.devices.simt import builder
 from sovereign_lab.devices.simt.device import SimtDevice
 from sovereign_lab.errors import LabError
 from sovereign_lab.measure.sanitizer import LANE_ORDERS, Report, sanitize
@@ -579,17 +576,6 @@ def test_sanitized_device_by_itself_runs_kernels() -> None:
     )
     assert y[:32].tolist() == [2] * 32
     device.close()
-
-
-@pytest.fixture(params=["g++", "clang++"])
-def compiler(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """The compiler in use while a test runs."""
-    if not shutil.which(request.param):
-        pytest.skip(f"{request.param} is not installed")
-    monkeypatch.setenv("CXX", request.param)
-    builder.find_compiler.cache_clear()
-    yield request.param
-    builder.find_compiler.cache_clear()
 
 
 # One of each kind, for the compilers instrument in ways of their own.

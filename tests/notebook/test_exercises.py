@@ -87,7 +87,7 @@ def test_kernel_that_loads_more_sectors_is_told_so(capsys: pytest.CaptureFixture
 
 
 def test_unknown_exercise_is_refused() -> None:
-    with pytest.raises(LabError, match=r"there are 07\.1, 07\.2"):
+    with pytest.raises(LabError, match=r"there are .*07\.1, 07\.2"):
         check("99.1", None)
     with pytest.raises(LabError):
         solution("99.1")

@@ -3,6 +3,7 @@
 from sovereign_lab.engine import PHASES
 from sovereign_lab.measure.roofline import find_gpu, floor, token_bytes
 from sovereign_lab.notebook import scoreboard
+from sovereign_lab.notebook.runs import recorded_ladder
 from sovereign_lab.notebook.seed import TINYLLAMA
 
 
@@ -20,13 +21,13 @@ def test_two_phases_are_no_steps_upward() -> None:
 
 
 def test_the_recorded_run_drew_its_tokens_and_has_every_timed_phase() -> None:
-    run = scoreboard.recorded_ladder()
+    run = recorded_ladder()
     assert run.sampling == scoreboard.SAMPLING
     assert list(scoreboard.rates(run)) == PHASES.timed()
 
 
 def test_phase_8b_reached_8_percent_of_its_ceiling() -> None:
-    gpu, rung = find_gpu("H200"), scoreboard.recorded_ladder().rung("8b", 16)
+    gpu, rung = find_gpu("H200"), recorded_ladder().rung("8b", 16)
     assert gpu is not None and rung is not None
     reached = floor(token_bytes(TINYLLAMA).at(16), gpu).ms / rung.ms_per_forward
     assert f"{reached:.0%}" == "8%"

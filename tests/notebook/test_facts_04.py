@@ -14,7 +14,7 @@ from sovereign_lab.measure.ladder import LadderRun, Rung
 from sovereign_lab.models.catalog import resolve
 from sovereign_lab.models.model import load_model
 from sovereign_lab.notebook import samplers
-from sovereign_lab.notebook.runs import recorded_run
+from sovereign_lab.notebook.runs import GREEDY_LADDER, SAMPLED_LADDER, recorded_ladder, recorded_run
 from sovereign_lab.notebook.seed import TINYLLAMA
 from sovereign_lab.notebook.threads import meetings
 
@@ -70,9 +70,7 @@ def test_gather_falls_back_on_the_made_up_weights_of_the_recorded_run() -> None:
 
 
 def test_what_the_recorded_ladders_say_of_a_draw() -> None:
-    sampled, greedy = (
-        samplers.recorded_ladder(name) for name in (samplers.SAMPLED_LADDER, samplers.GREEDY_LADDER)
-    )
+    sampled, greedy = (recorded_ladder(name) for name in (SAMPLED_LADDER, GREEDY_LADDER))
     choice = sampled.sampling
     assert (choice.temperature, choice.top_p, choice.top_k) == (0.8, 0.95, 0)
     assert greedy.sampling.temperature == 0

@@ -15,12 +15,12 @@ from sovereign_lab.measure.ladder import LadderRun, Rung
 from sovereign_lab.measure.roofline import find_gpu, floor, token_bytes
 from sovereign_lab.measure.stability import PromptSpeed, StabilityRun
 from sovereign_lab.notebook import gap, plots, scoreboard, scoreboard_plots
-from sovereign_lab.notebook.runs import recorded_run
+from sovereign_lab.notebook.runs import GREEDY_LADDER, recorded_ladder, recorded_run
 from sovereign_lab.notebook.seed import GPU_NAME, TINYLLAMA
 from sovereign_lab.notebook.streams import recorded_streams
 
-RUN = scoreboard.recorded_ladder()
-GREEDY = scoreboard.recorded_ladder(scoreboard.GREEDY)
+RUN = recorded_ladder()
+GREEDY = recorded_ladder(GREEDY_LADDER)
 OVER_PROMPTS = scoreboard.recorded_stability()
 BENCH = recorded_run(scoreboard.BENCH)
 GAP = gap.gap(BENCH)

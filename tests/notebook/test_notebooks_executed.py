@@ -63,7 +63,9 @@ def test_every_figure_has_a_picture_for_pages_without_scripts(path: Path) -> Non
     for cell in code_cells(path):
         for data in (output.get("data", {}) for output in cell.outputs):
             if "application/vnd.plotly.v1+json" in data:
-                assert "image/png" in data, f"no picture: {cell.source[:80]}; see notebook/execute.py"
+                assert "image/png" in data, (
+                    f"no picture: {cell.source[:80]}; see notebook/execute.py"
+                )
 
 
 @every_notebook

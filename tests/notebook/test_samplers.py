@@ -12,6 +12,7 @@ from sovereign_lab.measure.ladder import LadderRun, Rung
 from sovereign_lab.models.catalog import resolve
 from sovereign_lab.models.model import load_model
 from sovereign_lab.notebook import samplers
+from sovereign_lab.notebook.runs import recorded_ladder
 from sovereign_lab.notebook.samplers import (
     UNLIKELY,
     DrawTimes,
@@ -113,7 +114,7 @@ def test_excerpts_are_whole_functions() -> None:
 def test_a_recorded_ladder_is_shown_beside_the_seeds_figures(simt: SimtDevice) -> None:
     here = {"0": 1.0, "2": 2.0}
     with pytest.raises(LabError, match=r"data/runs/no-such-ladder\.json is not there"):
-        samplers.recorded_ladder("no-such-ladder")
+        recorded_ladder("no-such-ladder")
     rungs = [
         Rung(phase, "", context, ms, (ms,), None, None)
         for context in (16, 512)

@@ -6,7 +6,7 @@ TinyLlama's first layer; the vocabulary is cut to 2,048 rows.
 
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -15,25 +15,12 @@ from sovereign_lab.devices.simt.device import SimtDevice
 from sovereign_lab.kernels.registry import OPS, Op, Variant
 from sovereign_lab.measure.sanitizer.cases import poisoned
 from sovereign_lab.measure.sanitizer.run import Launch, run
-from sovereign_lab.measure.workload import DEFINES, workload
-from sovereign_lab.models.model import Config
+from sovereign_lab.measure.workload import DEFINES, config_of, workload
 
 REPEATS = 3
 POSITION = 255
-SHAPE = Config(
-    architecture="llama",
-    name="TinyLlama's shape, vocabulary of 2,048",
-    layers=22,
-    dim=2048,
-    ffn_dim=5632,
-    heads=32,
-    kv_heads=4,
-    head_dim=64,
-    rope_dim=64,
-    rope_base=1e4,
-    eps=1e-5,
-    context=2048,
-    vocab=2048,
+SHAPE = replace(
+    config_of("synthetic:tinyllama-1.1b"), name="TinyLlama's shape, vocabulary of 2,048", vocab=2048
 )
 
 

@@ -318,7 +318,8 @@ def tell_fault(report: str, launch: Launch) -> Told:
     lines = [line for _, line in places]
     other = re.search(r"meets \S+ at line (\d+)", report)
     others = [int(other.group(1))] if other else [n for n in lines if n != lines[0]]
-    x, y, z = (int(v) for v in (_BLOCK.search(report) or re.match("()()()", report)).groups("0"))
+    where = _BLOCK.search(report)
+    x, y, z = (int(v) for v in where.groups("0")) if where else (0, 0, 0)
     first = re.search(r"lane (\d+) of warp (\d+)", report)
     waiting = re.search(r"warp (\d+), lanes (\d+)\S* (?:wait|never came)", report)
     if first:

@@ -1,0 +1,89 @@
+"""An edit has its parent's launch but for what it changes; what is kept can be found, and run by an engine."""
+
+import numpy as np
+import pytest
+
+from sovereign_lab.devices.simt.device import SimtDevice
+from sovereign_lab.engine import Engine
+from sovereign_lab.errors import LabError
+from sovereign_lab.kernels.registry import op
+from sovereign_lab.measure import mine
+from sovereign_lab.measure.mine import edit, find_kept, keep, kept, with_kernels
+from sovereign_lab.models import load_model
+
+GEMV = op("gemv_q4_0")
+COALESCED = GEMV.variant("coalesced")
+
+
+@pytest.fixture(autouse=True)
+def nothing_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mine, "_KEPT", {})
+
+
+def test_parent_is_the_one_of_phase_8b_or_named_by_name_or_step() -> None:
+    assert edit("gemv_q4_0", "").like == "coalesced"
+    assert edit("attention", "").like == "online_softmax"
+    assert edit("gemv_q4_0", "", "float4").like == edit("gemv_q4_0", "", "3").like == "float4"
+
+
+def test_the_parents_launch_applies_but_for_what_is_given() -> None:
+    case = {"rows": 9}
+    plain, changed = edit("gemv_q4_0", ""), edit("gemv_q4_0", "", threads=64, rows_per_block=2)
+    assert (plain.variant().threads, plain.blocks(case)) == (COALESCED.threads, 3)
+    assert (changed.variant().threads, changed.blocks(case)) == (64, 5)
+    assert edit("gemv_q4_0", "", grid=7).blocks(case) == 7
+    assert edit("gemv_q4_0", "", shared_bytes=512).variant().shared_bytes(case) == 512
+
+
+def test_lines_are_counted_from_where_the_source_was_written() -> None:
+    assert edit("gemv_q4_0", "a\nb", line=2).variant().source == "\na\nb"
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"name": "float4"}, "variant float4 of its own"),
+        ({"name": "not a name"}, "letters, digits and underscores"),
+        ({"threads": 0}, "threads is 1 or more; got 0"),
+        ({"grid": 0}, "grid is 1 or more; got 0"),
+        ({"shared_bytes": -1}, "shared_bytes is 0 or more"),
+        ({"like": "9"}, "no variant '9'"),
+    ],
+)
+def test_an_edit_that_cannot_be_is_refused(change: dict[str, object], said: str) -> None:
+    with pytest.raises(LabError, match=said):
+        edit("gemv_q4_0", "", **change)  # type: ignore[arg-type]
+
+
+def test_what_is_kept_is_found_by_name_the_last_of_a_name() -> None:
+    with pytest.raises(LabError, match="none was kept"):
+        find_kept("gemv_q4_0", "mine")
+    for source in ("first", "second"):
+        keep(edit("gemv_q4_0", source))
+    assert find_kept("gemv_q4_0", "mine").source == "second"
+    assert len(kept()) == 1
+    with pytest.raises(LabError, match="kept are mine"):
+        find_kept("gemv_q4_0", "other")
+
+
+def test_an_engine_runs_a_kept_kernel(simt: SimtDevice) -> None:
+    engine = Engine(load_model("synthetic:tiny"), simt, context=16)
+    keep(edit("gemv_q4_0", COALESCED.source, "float4", name="again"))
+    wrong = COALESCED.source.replace("y[row] = sum", "y[row] = 2 * sum")
+    keep(edit("gemv_q4_0", wrong, name="twice"))
+    expected = engine.logits([1, 2, 3])
+    again = with_kernels(engine, {"gemv_q4_0": "again"})
+    assert again.kernels["gemv_q4_0"][0].name == "again"
+    assert np.array_equal(again.logits([1, 2, 3]), expected)
+    twice = with_kernels(engine, {"gemv_q4_0": "twice", "logits": "float4"})
+    assert not np.allclose(twice.logits([1, 2, 3]), expected)
+    assert np.array_equal(engine.logits([1, 2, 3]), expected)
+
+
+def test_an_engine_refuses_what_it_does_not_launch(simt: SimtDevice) -> None:
+    engine = Engine(load_model("synthetic:tiny"), simt, context=16)
+    with pytest.raises(LabError, match=r"does not launch swiglu; .*: 0, 1, 2, 3, 4, 5"):
+        with_kernels(engine, {"swiglu": "elementwise"})
+    fixed = edit("gemv_q4_0", COALESCED.source, grid=4)
+    with pytest.raises(LabError, match="as many blocks as cover the work"):
+        with_kernels(engine, {"gemv_q4_0": fixed})

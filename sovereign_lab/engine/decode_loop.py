@@ -33,7 +33,7 @@ class DecodeLoop:
             heat = np.clip(sampling.temperature, limits.tiny, limits.max)
             engine.device.update(engine.state.choice, np.array([heat, sampling.top_p], np.float32))
             engine.device.update(
-                engine.state.seed, np.array([sampling.seed & 0x7FFFFFFF], np.int32)
+                engine.state.seed, np.array([sampling.seed & 0xFFFFFFFF], np.uint32).view(np.int32)
             )
 
     def run(self, count: int) -> list[tuple[int, int]]:

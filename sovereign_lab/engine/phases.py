@@ -183,7 +183,7 @@ PHASES.add(
 PHASES.add(
     Phase(
         "8a",
-        "attention split over the context",
+        "values split over the warps",
         base="7",
         change={"attention": "split_values"},
         seed_tokens_per_second=135.61,  # at 300 tokens; phase 7's figure is at 166

@@ -35,8 +35,8 @@ class Sampling:
     tokens, the likeliest; 0 keeps all. `top_p` keeps the fewest likeliest tokens whose probabilities sum to at
     least top_p; 1 keeps all. `min_p` keeps tokens at least min_p times as likely as the likeliest; 0 keeps all.
     `repeat_penalty` divides the positive logits of the last `repeat_window` tokens, those of the prompt
-    included, and multiplies the negative ones; 1 changes nothing. `seed` starts the one generator.
-    Raises LabError for a value outside its range.
+    included, and multiplies the negative ones; 1 changes nothing. `seed` starts the host's generator; on the
+    device its low 32 bits are hashed with each position. Raises LabError for a value outside its range.
     """
 
     temperature: float = 0.0

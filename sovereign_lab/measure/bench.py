@@ -11,6 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -222,10 +223,12 @@ def main() -> None:
         for figure in simt_figures():
             print(figure, flush=True)
         # Here, because it builds on this module, and brings numba.
-        from sovereign_lab.measure import prelude
         from sovereign_lab.measure.trial.cost import edit_figures
 
-        print(*prelude.figures(load_model("storyteller")), sep="\n", flush=True)
+        if find_spec("numba"):  # there is none for Intel Macs
+            from sovereign_lab.measure import prelude
+
+            print(*prelude.figures(load_model("storyteller")), sep="\n", flush=True)
         print(*edit_figures(options.device), sep="\n", flush=True)
         print_costs()
     for name in names:

@@ -98,7 +98,7 @@ def figures(
 
 
 def environment() -> dict[str, str]:
-    """What the figures were measured with, and how busy the machine was: its load a core, of the last minute."""
+    """What the figures were measured with, and how busy the machine was: its load average of the last minute."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     return {
         "date": datetime.now(UTC).strftime("%Y-%m-%d"),

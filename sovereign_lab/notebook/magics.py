@@ -14,7 +14,7 @@ from sovereign_lab.engine import PHASES
 from sovereign_lab.errors import LabError
 from sovereign_lab.kernels.registry import OPS, op
 from sovereign_lab.measure.mine import DEFAULT_PHASE, Edit, edit, find_variant, keep, kept
-from sovereign_lab.measure.trial import COMPILER, ended_card, trial
+from sovereign_lab.measure.trial import COMPILER, NOT_THE_KERNEL, ended_card, trial
 from sovereign_lab.measure.trial.card import Card
 from sovereign_lab.measure.worker import Worker, WorkerEnded
 from sovereign_lab.notebook.card import CardView
@@ -132,8 +132,10 @@ class LabMagics(Magics):
             card: Card = self.worker.call(*ask, time_limit=time_limit, **options)
             return card
         except WorkerEnded as ended:
+            if ended.doing.startswith(NOT_THE_KERNEL):
+                raise
             first = ended_card(made, str(ended), compiled=COMPILER not in ended.doing)
-            if ended.reason not in ("crash", "gpu"):
+            if ended.reason == "memory" or COMPILER in ended.doing:
                 return first
         try:
             again: Card = self.worker.call(*ask, time_limit=time_limit, thorough=True, **options)
@@ -191,7 +193,8 @@ def _cell(op_name: str, variant: str | None = None) -> str:
     if variant in mine:
         found = mine[variant]
         like, source = found.like, found.source
-        flags = [f"{flag} {getattr(found, name)}" for name, flag in FLAGS.items()
+        flags = [f"--as {found.name}"]
+        flags += [f"{flag} {getattr(found, name)}" for name, flag in FLAGS.items()
                  if getattr(found, name) is not None]  # fmt: skip
         flags += ["--cooperative"] if found.cooperative else []
     else:

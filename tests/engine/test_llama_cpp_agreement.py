@@ -110,7 +110,7 @@ def test_reference_agrees(name: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "phase", "positions"), ENGINE_CASES)
 def test_engine_agrees(any_device: Device, name: str, phase: str, positions: int) -> None:
-    if (name, phase) == ("smollm2-135m", "5") and any_device.properties.kind == "simt":
+    if name == "smollm2-135m" and phase != "8b" and any_device.properties.kind == "simt":
         pytest.skip("over a minute on the SIMT device, where the storyteller stands for it")
     skip_if_the_same_launches(any_device, phase)
     _, model = loaded(name)

@@ -151,7 +151,15 @@ def test_draws_are_the_references(draw: Draw, shape: str) -> None:
         temperature = float(np.float32(rng.choice([0.5, 0.8, 1, 3])))
         seed, position = (int(i) for i in rng.integers(0, 2**31, 2))
         choice = (logits, temperature, float(np.float32(top_p)), seed, position)
-        assert draw(*choice) == drawing.drawn(*choice) or drawing.margin(*choice) < ROUNDING
+        # Rounding may decide whether the last token is kept, and which of two neighbours a point hits.
+        near = {
+            drawing.drawn(logits, temperature, min(1.0, max(0.0, p)), seed, position)
+            for p in (choice[2] - ROUNDING, choice[2], choice[2] + ROUNDING)
+        }
+        assert (
+            draw(*choice) in near
+            or drawing.margin(logits, temperature, 1, seed, position) < ROUNDING
+        )
 
 
 @every_variant

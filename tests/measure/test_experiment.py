@@ -125,6 +125,28 @@ def test_a_phase_is_a_change(tiny: Path, here: Here, monkeypatch: pytest.MonkeyP
     assert entry.verdict == "keep"
 
 
+def test_a_measurement_outlives_a_ledger_that_cannot_be_written(
+    tiny: Path, here: Here, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    timed(monkeypatch, 3.0, 2.0)
+    asked = experiment("t", "h", predict=1.2, phase="5", model=tiny, rounds=5, tokens=3)
+    with pytest.raises(LabError, match="run the experiment first"):
+        asked.save()
+    with monkeypatch.context() as broken:
+        where = "sovereign_lab.measure.experiment.finish"
+
+        def full(*args: object) -> None:
+            raise LabError("the disk is full.")
+
+        broken.setattr(where, full)
+        with pytest.raises(LabError, match=r"the disk is full.* call its save\(\)"):
+            asked.run(here)
+    assert asked.entry is None and ledger().entries[0].state == "unfinished"
+    entry = asked.save()
+    assert entry.state == "measured" and entry.verdict == "keep"
+    assert ledger().entries == (entry,)
+
+
 def test_a_fused_op_has_no_kernel_before_it(
     tiny: Path, here: Here, monkeypatch: pytest.MonkeyPatch
 ) -> None:

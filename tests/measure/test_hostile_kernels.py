@@ -14,7 +14,7 @@ from sovereign_lab.errors import LabError
 from sovereign_lab.measure.worker import Worker, WorkerEnded
 
 WELL = Hostile("good", GOOD, "")
-TIME_LIMIT = 1.0
+TIME_LIMIT = 1.0  # of those that hang
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,8 @@ def run(worker: Worker, hostile: Hostile) -> Told:
     """Attempt the kernel, then the good one."""
     text, reason = "", None
     try:
-        text = worker.call(attempt, hostile)
+        limit = TIME_LIMIT if hostile.reason == "time limit" else 60
+        text = worker.call(attempt, hostile, time_limit=limit)
     except LabError as error:
         text = str(error)
         reason = error.reason if isinstance(error, WorkerEnded) else None

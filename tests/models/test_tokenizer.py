@@ -450,6 +450,6 @@ def test_scores_are_needed_and_text_must_be_unicode() -> None:
 
 
 def test_building_is_fast(smollm2: tuple[Path, dict[str, Any]]) -> None:
-    start = time.perf_counter()
+    start = time.process_time()
     tokenizer_from_metadata(smollm2[1])
-    assert time.perf_counter() - start < 1.5
+    assert time.process_time() - start < 1.5

@@ -63,19 +63,20 @@ def test_the_run_has_every_step_and_its_floor() -> None:
 
 
 def test_the_run_shows_what_the_chapter_reads_from_it() -> None:
-    assert float(RUN.environment["load_before"]) < 2  # a quiet machine
+    assert float(RUN.environment["load_before"]) < 0.3  # a quiet machine
     rate = {s.id: RUN.figures[measured.decode(s)] for s in STEPS}
-    assert round(rate["b"].value / rate["a"].value, 1) == 6.9
-    assert round(rate["c"].value / rate["a"].value, 1) == 5.1
-    assert round(rate["c"].value / rate["b"].value, 2) == 0.73
+    assert round(rate["b"].value / rate["a"].value, 1) == 7.0
+    assert round(rate["c"].value / rate["a"].value, 1) == 4.1
+    assert round(rate["c"].value / rate["b"].value, 2) == 0.59
     mb = {s.id: token_bytes(cpu_steps.SMOLLM2, s) for s in STEPS}
     assert round(mb["b"] / mb["c"], 1) == 3.1
     assert 1e3 / rate["b"].high < RUN.value(measured.floor(step("b")))
-    assert round(1e3 / rate["c"].high / RUN.value(measured.floor(step("c"))), 1) == 3.5
+    assert round(1e3 / rate["c"].high / RUN.value(measured.floor(step("c"))), 1) == 3.3
     assert len(MATRICES) * cpu_steps.SMOLLM2.layers + 1 == 211
-    for one in "cde":
-        for other in "cde":
-            assert rate[one].low < rate[other].high  # the ranges overlap
+    best = sorted(round(RUN.figures[measured.products(step(id))].low) for id in "cde")
+    assert (best[0], best[-1]) == (40, 45)
+    assert min("cde", key=lambda id: rate[id].value) == "e"
+    assert rate["d"].value < 1.01 * rate["c"].value
     assert max(rate, key=lambda id: rate[id].value) == "b"
 
 

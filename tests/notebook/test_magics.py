@@ -117,9 +117,20 @@ def test_a_wrong_line_is_one_sentence(lab: InteractiveShell, line: str, said: st
     assert said in str(raised.value)
 
 
+@pytest.mark.parametrize("doing", ["Loading the model", "Opening the device", "A call"])
+def test_a_worker_that_ends_elsewhere_says_nothing_about_the_kernel(
+    lab: InteractiveShell, doing: str
+) -> None:
+    worker = Ends("time limit", 1)
+    worker.doing = doing
+    lab.register_magics(LabMagics(lab, worker))
+    with pytest.raises(UsageError, match=f"{doing} was stopped"):
+        run(lab, f"%%kernel add\n{ADD}")
+
+
 def test_a_hang_ends_and_says_where(lab: InteractiveShell) -> None:
-    hang = COALESCED.replace("float sum = 0;", "float sum = 0; if (rows == 6) while (lane == 3) {}")
-    cell = f"%%kernel gemv_q4_0 --from coalesced --time-limit 2\n{hang}"
+    hang = COALESCED.replace("float sum = 0;", "float sum = 0; if (rows == 1) while (lane == 3) {}")
+    cell = f"%%kernel gemv_q4_0 --from coalesced --time-limit 10\n{hang}"
     view = run(lab, cell)
     remark = view.card.stage("safe").remarks[0]
     assert view.card.stage("safe").answer == "no"
@@ -159,7 +170,10 @@ def test_kernel_source_opens_a_cell_that_runs(lab: InteractiveShell) -> None:
 def test_kernel_source_of_a_kept_kernel_has_its_launch(lab: InteractiveShell) -> None:
     mine.keep(mine.edit("add", "text", name="again", threads=64, cooperative=True))
     run(lab, "%kernel_source add again")
-    assert lab.rl_next_input == "%%kernel add --from elementwise --threads 64 --cooperative\ntext"
+    assert (
+        lab.rl_next_input
+        == "%%kernel add --from elementwise --as again --threads 64 --cooperative\ntext"
+    )
 
 
 class Ends:
@@ -167,6 +181,7 @@ class Ends:
 
     def __init__(self, reason: Any, ends: int, card: Card | None = None) -> None:
         self.reason, self.ends, self.card = reason, ends, card
+        self.doing = "Kernel mine <<<1, 256>>>"
         self.calls: list[dict[str, Any]] = []
 
     def start(self) -> None: ...
@@ -176,8 +191,7 @@ class Ends:
     ) -> Any:
         self.calls.append({**kwargs, "time_limit": time_limit})
         if len(self.calls) <= self.ends:
-            doing = "Kernel mine <<<1, 256>>>"
-            raise WorkerEnded(self.reason, doing, f"{doing} was stopped.")
+            raise WorkerEnded(self.reason, self.doing, f"{self.doing} was stopped.")
         return self.card
 
 
@@ -193,7 +207,7 @@ def test_after_a_crash_the_sanitizer_looks_at_every_shape(lab: InteractiveShell)
 
 
 @pytest.mark.parametrize(
-    ("reason", "calls"), [("time limit", 1), ("memory", 1), ("crash", 2), ("gpu", 2)]
+    ("reason", "calls"), [("time limit", 2), ("memory", 1), ("crash", 2), ("gpu", 2)]
 )
 def test_a_worker_that_ends_is_a_card(lab: InteractiveShell, reason: str, calls: int) -> None:
     worker = Ends(reason, 2)

@@ -10,7 +10,7 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 import sovereign_lab as sl
-from sovereign_lab.cli import app
+from sovereign_lab.cli.app import app
 from sovereign_lab.errors import LabError
 from sovereign_lab.kernels.registry import OPS
 from sovereign_lab.notebook.microscope import Inspection, inspect_kernel

@@ -122,10 +122,7 @@ class Compiler:
         """Flags that tell accesses through volatile pointers apart from others; gcc has one from version 11 on."""
         if self.family != "gcc":
             return ("-mllvm", "-tsan-distinguish-volatile=1")
-        major = re.search(r"(\d+)\.\d+", self.version)
-        return (
-            ("--param=tsan-distinguish-volatile=1",) if major and int(major.group(1)) >= 11 else ()
-        )
+        return ("--param=tsan-distinguish-volatile=1",) if self.gcc_major >= 11 else ()
 
 
 @cache

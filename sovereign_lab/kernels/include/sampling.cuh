@@ -116,7 +116,7 @@ __device__ __forceinline__ void draw_kept(const float* logits, int vocab, float 
   if (point < before || point >= before + mass) return;  // not in this warp's stretch
 
   // The point lies in one of the next 32 tokens, or beyond; a running sum over the lanes says where.
-  for (int start = first;; start += 32) {
+  for (int start = first; start < end; start += 32) {
     int i = start + lane;
     Mass mine = i < end && kept.holds(logits[i], i) ? mass_of(logits[i], highest, temperature) : 0;
     Mass up_to = mine;

@@ -43,14 +43,14 @@ extern "C" __global__ void sample(const float* logits,  // [vocab]
   total = block_sum(total, partial);
 
   // a candidate stays if those before it, likelier or equal with a lower id, do not reach top_p without it
-  int count = min(found, ROOM), me = threadIdx.x;
+  int room = min(ROOM, (int)blockDim.x), count = min(found, room), me = threadIdx.x;
   Mass wanted = wanted_mass(top_p, total), before = 0;
   if (me < count)
     for (int j = 0; j < count; j++)
       if (values[j] > values[me] || (values[j] == values[me] && ids[j] < ids[me])) before += masses[j];
   bool stays = me < count && before < wanted;
   bool reaches = stays && before + masses[me] >= wanted;
-  if (!__syncthreads_or(reaches) || found > ROOM || top_p >= 1) {  // the candidates do not do: look at all tokens
+  if (!__syncthreads_or(reaches) || found > room || top_p >= 1) {  // the candidates do not do: look at all tokens
     Kept kept = keep_top_p(logits, vocab, highest, top_p, partial);
     draw_kept(logits, vocab, highest, kept, temperature, bits, *best, drawn, partial);
     return;

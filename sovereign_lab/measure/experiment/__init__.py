@@ -12,7 +12,14 @@ from pathlib import Path
 from sovereign_lab.engine import PHASES
 from sovereign_lab.errors import LabError
 from sovereign_lab.kernels.registry import op
-from sovereign_lab.measure.experiment.job import Job, Place, changed_kernels, examine, prepare
+from sovereign_lab.measure.experiment.job import (
+    Job,
+    Outcome,
+    Place,
+    changed_kernels,
+    examine,
+    prepare,
+)
 from sovereign_lab.measure.ledger import Entry, read_entry
 from sovereign_lab.measure.ledger.file import ledger_path, opened
 from sovereign_lab.measure.ledger.records import Decision, Setup, begin, fail, finish
@@ -34,6 +41,7 @@ class Experiment:
         self.job = job
         self.device = device
         self.entry: Entry | None = None
+        self._measured: tuple[Path, int, Outcome] | None = None
 
     def run(self, worker: Worker | None = None) -> Entry:
         """Check, measure in turn, and write all of it into the ledger; its entry there, which proposes what to do.
@@ -47,12 +55,29 @@ class Experiment:
             pass  # a measurement that cannot be written down is not begun
         if worker is None:
             with Worker(self.device) as own:
-                self.entry = self._run(own, path)
+                self._measure(own, path)
         else:
-            self.entry = self._run(worker, path)
+            self._measure(worker, path)
+        return self.save()
+
+    def save(self) -> Entry:
+        """Write down what `run` measured: to be called again where the ledger could not be written then.
+
+        Raises LabError before `run`, and for a ledger that still cannot be written.
+        """
+        if self._measured is None:
+            raise LabError("There is nothing to write down yet: run the experiment first.")
+        path, number, outcome = self._measured
+        try:
+            finish(path, number, *outcome)
+        except LabError as error:
+            raise LabError(
+                f"{error} What was measured is still in this experiment: call its save() when that is mended."
+            ) from error
+        self.entry = read_entry(path, number)
         return self.entry
 
-    def _run(self, worker: Worker, path: Path) -> Entry:
+    def _measure(self, worker: Worker, path: Path) -> None:
         place = worker.call(prepare, self.job)
         number = begin(path, self._setup(place))
         try:
@@ -64,8 +89,7 @@ class Experiment:
             with contextlib.suppress(LabError):  # the error that came first is the one to see
                 fail(path, number, told)
             raise
-        finish(path, number, *outcome)
-        return read_entry(path, number)
+        self._measured = path, number, outcome
 
     def _setup(self, place: Place) -> Setup:
         return Setup(

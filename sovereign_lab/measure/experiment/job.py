@@ -173,12 +173,16 @@ def check(
     tokens, rows = _continue(change, ids, count, GREEDY)
     error = math.inf
     if _are_tokens(base, tokens):
-        # Behind a token that is not the baseline's, another text goes on.
+        if (
+            tokens != expected
+        ):  # another text goes on, which is the reference's time and not the change's
+            turn(False)
         error = _distance(truth if tokens == expected else _truth(base, ids, tokens), rows)
     base_error = _distance(truth, base_rows)
     wrong = sum(int(row.argmax()) != token for row, token in zip(rows, tokens, strict=True))
     ok = error <= max(TOLERANCE, 2 * base_error) and wrong == 0
     if ok and draws:
+        turn(True)
         wrong = _wrong_draws(change, ids, count)
     return Checks(
         logits_error=error,

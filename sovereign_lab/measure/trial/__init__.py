@@ -34,8 +34,11 @@ GRAVE = ("out of bounds", "misaligned", "barrier", "shuffle", "deadlock", "spin"
 SANITIZER_SECONDS = 0.5  # no further shape is begun behind this
 SANITIZER_TIMEOUT = 2.0  # of one launch
 COMPILER = "The compiler"
+# How those steps begin in which the kernel has no part: a worker that ends in one says nothing about it.
+LOADING, MAKING = "Loading", "Making"
+NOT_THE_KERNEL = (LOADING, MAKING, "Opening", "Starting", "A call", "The call")
 # Steps that take long where nothing is wrong; a launch has the caller's own limit.
-COMPILE_SECONDS, TRACE_SECONDS, LOAD_SECONDS = 30.0, 60.0, 600.0
+COMPILE_SECONDS, TRACE_SECONDS, LOAD_SECONDS = 120.0, 60.0, 600.0
 MORE_SHAPES = 3
 
 
@@ -75,7 +78,7 @@ def trial(
         config_of(model)  # a model that there is not is better told now
     if engine:
         check_engine(op_name, made, phase or DEFAULT_PHASE)
-        child.doing(f"Loading the model for kernel {made.name}", LOAD_SECONDS)
+        child.doing(f"{LOADING} the model for kernel {made.name}", LOAD_SECONDS)
         child.model(model)
     device = device or child.device()
     card = Card(made, device.properties.name, geometry_words(made), ())
@@ -131,7 +134,8 @@ def _safe(made: Edit, limit: float, timeout: float) -> tuple[Stage, bool]:
         if tried and clock.perf_counter() - began > limit:
             break
         tried += 1
-        child.doing(f"{launch_of(made, case)} in the sanitizer")
+        # Its own limits end each launch, in three lane orders; then it looks lines up.
+        child.doing(f"{launch_of(made, case)} in the sanitizer", 10 * timeout + 30)
         try:
             report = sanitize(
                 source, made.blocks(case), variant.threads, case,
@@ -200,10 +204,10 @@ def _measured(
         counts, counted = count(made, model)
         card = replace(card, counts=counts, counted=counted)
     if time:
-        child.doing(f"Making arguments for kernel {made.name}", LOAD_SECONDS)
+        child.doing(f"{MAKING} arguments for kernel {made.name}", LOAD_SECONDS)
         card = replace(card, alone=alone(device, made, model))
     if engine:
-        child.doing(f"Making engines for kernel {made.name}", LOAD_SECONDS)
+        child.doing(f"{MAKING} engines for kernel {made.name}", LOAD_SECONDS)
         inside = in_engine(device, made, child.model(model), phase or DEFAULT_PHASE)
         card = replace(card, engine=inside)
     return card

@@ -91,7 +91,7 @@ def test_the_time_limit_ends_a_step(shared: Worker) -> None:
 
 
 def test_each_step_has_the_limit_or_one_of_its_own(shared: Worker) -> None:
-    assert shared.call(jobs.sleep_in_steps, 4, 0.5, time_limit=1.5) == 4
+    assert shared.call(jobs.sleep_in_steps, 4, 1.0, time_limit=3.5) == 4
     with pytest.raises(WorkerEnded, match=r"^Compiling k.cu had not ended after 0.25 s"):
         shared.call(jobs.sleep_on, "Compiling k.cu", 0.25)
     assert works(shared)

@@ -114,6 +114,10 @@ class Device(ABC):
     def empty(self, shape: int | tuple[int, ...], dtype: Any) -> Any:
         """An uninitialised array on the device."""
 
+    def arguments(self, host: Mapping[str, Any]) -> dict[str, Any]:
+        """A launch's arguments by parameter name, each NumPy array of `host` copied to the device."""
+        return {k: self.array(v) if isinstance(v, np.ndarray) else v for k, v in host.items()}
+
     @abstractmethod
     def to_host(self, array: Any) -> np.ndarray:
         """A copy on the host, after everything launched before."""

@@ -3,7 +3,6 @@
 import re
 from collections.abc import Sequence
 
-import numpy as np
 import plotly.graph_objects as go
 
 from sovereign_lab.devices import Device
@@ -97,7 +96,7 @@ def attention_times(
         kernel = device.compile(variant.path, KV)
         for length in lengths:
             args = arguments(length, config)
-            given = [device.array(v) if isinstance(v, np.ndarray) else v for v in args.values()]
+            given = list(device.arguments(args).values())
             with device.capture() as capture:
                 for _ in range(launches):
                     device.launch(kernel, attention.grid(variant, args), variant.threads, given)

@@ -139,9 +139,7 @@ def _check_gemv(
         fenced = np.full(args["rows"] + 2 * CANARIES, CANARY)
         y = fenced[CANARIES:-CANARIES]
         y[:] = np.nan
-        on_device = {
-            k: device.array(v) if isinstance(v, np.ndarray) else v for k, v in args.items()
-        }
+        on_device = device.arguments(args)
         on_device["y"] = y
         device.launch(kernel, gemv.grid(variant, args), variant.threads, list(on_device.values()))
         expected = gemv.reference(args)["y"]

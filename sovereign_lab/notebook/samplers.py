@@ -222,7 +222,7 @@ def draws(
 ) -> npt.NDArray[np.int64]:
     """The tokens that a variant of `sample`, or a text of one, draws at `positions`, all else as in `args`."""
     kernel = device.compile(source if isinstance(source, str) else source.path, name="sample.cu")
-    arrays = {k: device.array(v) if isinstance(v, np.ndarray) else v for k, v in args.items()}
+    arrays = device.arguments(args)
     tokens = []
     for position in positions:
         device.update(arrays["position"], np.array([position], np.int32))

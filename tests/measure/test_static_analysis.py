@@ -13,10 +13,11 @@ from sovereign_lab.devices.signature import parse_signature
 from sovereign_lab.errors import LabError
 from sovereign_lab.kernels.registry import OPS, find_kernel
 from sovereign_lab.measure.static import nvrtc
-from sovereign_lab.measure.static.analysis import ARCHS, DEFINES, static_analysis
+from sovereign_lab.measure.static.analysis import ARCHS, static_analysis
 from sovereign_lab.measure.static.nvrtc import CompileError, compile_cubin, why_no_nvrtc
 from sovereign_lab.measure.static.occupancy import more_blocks_with
 from sovereign_lab.measure.static.sass import why_no_sass
+from sovereign_lab.measure.workload import DEFINES
 
 needs_nvrtc = pytest.mark.skipif(why_no_nvrtc() is not None, reason=str(why_no_nvrtc()))
 KERNELS = [f"{op.name}:{variant}" for op in OPS.values() for variant in op.variants]

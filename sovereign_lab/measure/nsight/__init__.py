@@ -22,8 +22,6 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from sovereign_lab.devices import Device
 from sovereign_lab.devices.cuda import why_no_gpu
 from sovereign_lab.kernels.registry import Op, Variant, find_kernel
@@ -386,7 +384,7 @@ def launch_us(
 ) -> tuple[float, ...]:
     """Microseconds a launch: the mean of `LAUNCHES` in one recording, `REPEATS` times after a warm-up."""
     kernel = device.compile(variant.path, DEFINES)
-    args = {k: device.array(v) if isinstance(v, np.ndarray) else v for k, v in host.items()}
+    args = device.arguments(host)
     grid, shared = which.grid(variant, host), variant.shared_bytes(host)
     launches = LAUNCHES if device.properties.kind == "cuda" else 2
     device.launch(kernel, grid, variant.threads, list(args.values()), shared)

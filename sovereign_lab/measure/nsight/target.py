@@ -9,8 +9,6 @@ import sys
 import time
 from pathlib import Path
 
-import numpy as np
-
 from sovereign_lab.devices import Device, open_device
 from sovereign_lab.errors import LabError
 from sovereign_lab.kernels.registry import find_kernel
@@ -23,7 +21,7 @@ def launch_once(name: str, device: Device, config: Config, position: int, seed: 
     which, variant = find_kernel(name)
     host = workload(which, config, position, seed)
     kernel = device.compile(variant.path, DEFINES)
-    args = [device.array(v) if isinstance(v, np.ndarray) else v for v in host.values()]
+    args = list(device.arguments(host).values())
     device.synchronize()
     device.launch(
         kernel, which.grid(variant, host), variant.threads, args, variant.shared_bytes(host)

@@ -8,8 +8,6 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-import numpy as np
-
 from sovereign_lab.devices.device import Source, three
 from sovereign_lab.devices.simt.device import SimtDevice
 from sovereign_lab.kernels.registry import OPS, Op, Variant
@@ -60,7 +58,7 @@ def _cost(op: Op, variant: Variant, plain: SimtDevice, sanitized: SimtDevice) ->
         source, three(grid), three(variant.threads), args, shared, False, written, timeout=300.0
     )
     kernel, checked = plain.compile(source), sanitized.compile(source)
-    arrays = [plain.array(v) if isinstance(v, np.ndarray) else v for v in args.values()]
+    arrays = list(plain.arguments(args).values())
     times = []
     for _ in range(REPEATS + 1):
         began = time.process_time()

@@ -7,8 +7,6 @@ read. Words for people are measure/sanitizer.py's.
 import ctypes
 import mmap
 import re
-import shutil
-import subprocess
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -23,6 +21,7 @@ from sovereign_lab.devices.device import Kernel, Source
 from sovereign_lab.devices.signature import without_comments
 from sovereign_lab.devices.simt.device import KernelFault, Loaded, SimtDevice
 from sovereign_lab.errors import LabError
+from sovereign_lab.measure.binutils import inlined_frames, run_tool
 
 # Between two arrays, and before the first: an access that far off still names the array that it missed.
 GUARD_BYTES = 1 << 20
@@ -39,6 +38,7 @@ KINDS = (
     "index",
 )
 WRITE, ATOMIC, VOLATILE = 1, 2, 4
+NAMES_BY = "The sanitizer names lines and variables with"
 GLOBAL, STATIC_SHARED, DYNAMIC_SHARED, NOWHERE = range(4)
 
 FINDING = np.dtype(
@@ -266,7 +266,7 @@ def _shared_variables(library: Path, base: int, launch: Launch) -> list[Array]:
 @lru_cache(maxsize=256)
 def _shared_symbols(library: Path) -> tuple[tuple[str, int, int], ...]:
     """Name, offset in the section of shared variables, and bytes of each of them."""
-    out = _tool("nm", ["-S", "-C", "--defined-only", str(library)], "")
+    out = run_tool("nm", ["-S", "-C", "--defined-only", str(library)], "", NAMES_BY)
     symbols = re.findall(r"^([0-9a-f]+) (?:([0-9a-f]+) )?\w (.+)$", out, flags=re.M)
     bounds = {name: int(a, 16) for a, _, name in symbols if name.endswith("_simt_shared")}
     if len(bounds) < 2:
@@ -347,27 +347,15 @@ def _places(library: Path, places: Iterable[int], name: str) -> dict[int, Place]
     places = list(places)
     if not places:
         return {}
-    # A return address is behind the call, so one less is in it.
-    asked = "\n".join(f"{p - 1:#x}" for p in places)
-    out = _tool("addr2line", ["-a", "-i", "-e", str(library)], asked)
     lines = {}
-    for place, frames in zip(places, re.split(r"^0x[0-9a-f]+\n", out, flags=re.M)[1:], strict=True):
+    # A return address is behind the call, so one less is in it.
+    chains = inlined_frames(library, (p - 1 for p in places), NAMES_BY)
+    for place, frames in zip(places, chains, strict=True):
         found = [(Path(f).name, int(n)) for f, n in re.findall(r"^(.+):(\d+)", frames, flags=re.M)]
         mine = [Place(n) for file, n in found if file == name]
         others = [Place(n, file) for file, n in found if not file.endswith((".h", ".cpp"))]
         lines[place] = (*mine, *others, Place(0))[0]
     return lines
-
-
-def _tool(tool: str, options: list[str], text: str) -> str:
-    found = shutil.which(tool) or shutil.which(f"llvm-{tool}")
-    if found is None:
-        raise LabError(
-            f"The sanitizer names lines and variables with {tool}: install binutils (Debian: apt install binutils)."
-        )
-    return subprocess.run(
-        [found, *options], input=text, capture_output=True, text=True, check=True
-    ).stdout
 
 
 def _unwritten(

@@ -28,10 +28,10 @@ from sovereign_lab.measure.static.occupancy import (
     occupancy,
 )
 from sovereign_lab.measure.static.sass import Sass, disassemble
+from sovereign_lab.measure.workload import DEFINES
 
 ARCHS = tuple(SMS)
 # What an engine compiles its kernels with when it is asked for nothing else: a KV cache in fp16.
-DEFINES = {"KV": "half"}
 
 
 @dataclass(frozen=True)

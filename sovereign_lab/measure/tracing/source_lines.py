@@ -1,13 +1,12 @@
 """From places in a compiled kernel to lines of its source."""
 
 import re
-import shutil
-import subprocess
 from collections.abc import Iterable
 from pathlib import Path
 
-from sovereign_lab.errors import LabError
+from sovereign_lab.measure.binutils import inlined_frames, run_tool
 
+COUNTS_BY = "Counting by source line needs"
 # Jumps that depend on something: x86-64's jcc, and those of aarch64.
 _CONDITIONAL = re.compile(r"j(?!mp)[a-z]+|b\.[a-z]+|cbn?z|tbn?z")
 
@@ -29,7 +28,8 @@ def lines_of_branches(library: Path, places: Iterable[int], name: str) -> dict[i
         return {}
     jumps: dict[int, int] = {}
     block = None
-    for line in _run("objdump", ["-d", "--no-show-raw-insn", str(library)], "").splitlines():
+    code = run_tool("objdump", ["-d", "--no-show-raw-insn", str(library)], "", COUNTS_BY)
+    for line in code.splitlines():
         address, _, text = line.partition(":")
         instruction = text.split()
         if not instruction:
@@ -46,21 +46,9 @@ def lines_of_branches(library: Path, places: Iterable[int], name: str) -> dict[i
 
 
 def _lines(library: Path, addresses: dict[int, int], name: str) -> dict[int, int]:
-    asked = "\n".join(f"{a:#x}" for a in addresses.values())
-    out = _run("addr2line", ["-a", "-i", "-e", str(library)], asked)
     lines: dict[int, int] = {}
-    frames = re.split(r"^0x[0-9a-f]+\n", out, flags=re.M)[1:]
-    for place, chain in zip(addresses, frames, strict=True):
+    chains = inlined_frames(library, addresses.values(), COUNTS_BY)
+    for place, chain in zip(addresses, chains, strict=True):
         mine = re.search(rf"{re.escape(name)}:(\d+)", chain)
         lines[place] = int(mine.group(1)) if mine else 0
     return lines
-
-
-def _run(tool: str, options: list[str], text: str) -> str:
-    found = shutil.which(tool) or shutil.which(f"llvm-{tool}")
-    if found is None:
-        raise LabError(
-            f"Counting by source line needs {tool}: install binutils (Debian: apt install binutils)."
-        )
-    done = subprocess.run([found, *options], input=text, capture_output=True, text=True, check=True)
-    return done.stdout

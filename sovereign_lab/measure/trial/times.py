@@ -108,10 +108,7 @@ def alone(device: Device, made: Edit, model: str | None = None) -> Alone:
     l2 = device.properties.l2_bytes or 0
     wanted = max(LAUNCHES, -(-L2_TIMES * l2 // max(1, nbytes)))
     copies = max(1, min(wanted, 1000, MOST_BYTES // max(1, nbytes)))
-    sets = [
-        [device.array(v) if isinstance(v, np.ndarray) else v for v in args.values()]
-        for _ in range(copies)
-    ]
+    sets = [list(device.arguments(args).values()) for _ in range(copies)]
     parent = made.parent
     plain = Edit(made.op, parent.source, made.like)
     base, change = (_replays(device, which, args, sets) for which in (plain, made))

@@ -15,7 +15,17 @@ from sovereign_lab.cli.app import app, debug_wanted
 from sovereign_lab.errors import LabError
 
 # Each puts its commands on the application; help lists them in this order.
-for _name in ("run", "ladder", "instruments", "inspect", "models", "notebooks", "doctor"):
+for _name in (
+    "run",
+    "ladder",
+    "bench",
+    "ledger",
+    "instruments",
+    "inspect",
+    "models",
+    "notebooks",
+    "doctor",
+):
     import_module(f"{__name__}.{_name}")
 
 

@@ -14,6 +14,7 @@ from sovereign_lab.errors import LabError
 
 WARP = 32  # lanes
 Shape3 = int | tuple[int, ...]
+Dim3 = tuple[int, int, int]
 
 
 @dataclass(frozen=True)
@@ -59,11 +60,17 @@ class Source:
         return cls(source, name or "kernel.cu", dict(defines or {}))
 
 
-def three(shape: Shape3) -> tuple[int, int, int]:
-    """A grid or block shape as (x, y, z)."""
+def launch_shape(kernel: str, grid: Shape3, block: Shape3) -> tuple[Dim3, Dim3]:
+    """Grid and block as (x, y, z). Raises LabError naming the kernel, and which of the two cannot be."""
+    return _three(kernel, "grid", grid), _three(kernel, "block", block)
+
+
+def _three(kernel: str, which: str, shape: Shape3) -> Dim3:
     values = (shape,) if isinstance(shape, int) else tuple(shape)
     if not 1 <= len(values) <= 3 or any(v < 1 for v in values):
-        raise LabError(f"A grid or block has one to three sizes of at least 1; got {shape!r}.")
+        raise LabError(
+            f"Kernel {kernel}: a {which} has one to three sizes of at least 1; got {shape!r}."
+        )
     x, y, z = (*values, 1, 1)[:3]
     return int(x), int(y), int(z)
 
@@ -201,7 +208,7 @@ class Device(ABC):
         Arguments are checked against the kernel's C signature (`signature.bind`); blocks have at most 1,024
         threads. Raises LabError naming the kernel, its launch shape and the parameter or limit.
         """
-        grid3, block3 = three(grid), three(block)
+        grid3, block3 = launch_shape(kernel.name, grid, block)
         threads = block3[0] * block3[1] * block3[2]
         if threads > 1024:
             raise LabError(

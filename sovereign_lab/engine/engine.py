@@ -10,7 +10,7 @@ from tqdm import tqdm
 
 from sovereign_lab.devices import Device, Kernel
 from sovereign_lab.devices.device import Capture, Source
-from sovereign_lab.engine import forward
+from sovereign_lab.engine import batch, forward, prefill
 from sovereign_lab.engine.chat import Message, render
 from sovereign_lab.engine.forward import Call
 from sovereign_lab.engine.generation import Generation
@@ -30,9 +30,9 @@ class Engine:
 
     `kv_dtype` is "fp16" or "fp32". `context` bounds the positions held (the model's own by default). `graphs`:
     a token is one replay of a recording; without, one launch after the other from Python, which shows what
-    launching costs. Compiles what is not in the cache; `progress` shows bars. `weights`: the model's on that
-    device already, as another engine holds them. Raises LabError for an unknown phase or type, a context the model
-    does not have, a head size or a GPU that a kernel does not support.
+    launching costs. Compiles what is not in the cache; `progress` shows bars. `weights` and
+    `split`: the model's on that device already, as another engine holds them. Raises LabError for an unknown phase or
+    type, a context the model does not have, a head size or a GPU that a kernel does not support.
     """
 
     def __init__(
@@ -45,6 +45,7 @@ class Engine:
         context: int | None = None,
         progress: bool = False,
         weights: forward.DeviceWeights | None = None,
+        split: tuple[prefill.SplitLayer, ...] | None = None,
     ) -> None:
         config = model.config
         self.model = model
@@ -78,8 +79,21 @@ class Engine:
         self.decode_calls = [*body, *head, forward.advance(s, s.best)]
         draw = [forward.sample(config, s), forward.advance(s, s.drawn)]
         self.sampled_calls = [*body, *head, *draw] if "sample" in self.phase.plan else []
+        # From phase 9c on a prompt goes through in blocks of tokens.
+        self.in_blocks = "gemm_q4_0" in self.phase.plan
+        self.split = split
+        if self.in_blocks:
+            if config.head_dim % 16:
+                raise LabError(
+                    f"Phase {self.phase.id} takes head sizes that are a multiple of 16; {config.name} has "
+                    f"{config.head_dim}. Choose phase {self.phase.base}."
+                )
+            self.split = split or prefill.upload(model, device, progress)
+            self._block_state = prefill.BlockState.allocate(device, config)
+            self._full_block = self.block_calls(prefill.TOKENS)
         # By the list that was recorded, which is kept: another list could come to lie at its address.
         self._recordings: dict[int, tuple[Sequence[Call], Capture]] = {}
+        self.batch: batch.Batch | None = None  # what `generate_batch` used last
 
     def with_phase(self, phase: str) -> "Engine":
         """The same model on the same device at another phase; the weights on the device are shared."""
@@ -91,7 +105,20 @@ class Engine:
             self.graphs,
             self.context,
             weights=self.weights,
+            split=self.split,
         )
+
+    @property
+    def halves(self) -> tuple[str, ...]:
+        """The fields of Layer whose products this engine computes from halves in decoding: for reference.forward."""
+        products = {
+            "gemv_q4_0": ("wq", "wk", "wv", "wo", "w_down"),
+            "ffn_swiglu": ("w_gate", "w_up"),
+        }
+        if "ffn_swiglu" not in self.kernels:
+            products = {"gemv_q4_0": products["gemv_q4_0"] + products["ffn_swiglu"]}
+        rounded = [name for name in products if self.kernels[name][0].rounded is not None]
+        return tuple(field for name in rounded for field in products[name])
 
     def _compile(self, progress: bool) -> dict[str, tuple[Variant, Kernel]]:
         variants = {name: op(name).variant(chosen) for name, chosen in self.phase.plan.items()}
@@ -139,7 +166,9 @@ class Engine:
         variant, kernel = self.kernels[call.op]
         grid = op(call.op).grid(variant, call.args)
         args, shared_bytes = list(call.args.values()), variant.shared_bytes(call.args)
-        self.device.launch(kernel, grid, variant.threads, args, shared_bytes, stream=stream)
+        self.device.launch(
+            kernel, grid, variant.threads, args, shared_bytes, variant.cooperative, stream
+        )
 
     def run(self, calls: Sequence[Call]) -> None:
         """Run one of the engine's own lists of calls once: the token at the device's position, and on to the next."""
@@ -151,6 +180,11 @@ class Engine:
                 self.launch_all(calls)
             self._recordings[id(calls)] = (calls, capture)
         self._recordings[id(calls)][1].replay()
+
+    def forget(self, *lists: Sequence[Call]) -> None:
+        """Drop the recordings of lists that will not run again."""
+        for calls in lists:
+            self._recordings.pop(id(calls), None)
 
     def _begin(self, ids: Sequence[int], given: int) -> None:
         """Put tokens on the device and go to position 0."""
@@ -212,6 +246,26 @@ class Engine:
             pass
         return stream.result
 
+    def generate_batch(
+        self,
+        prompts: Sequence[str],
+        max_tokens: int = 64,
+        temperature: float = 0.0,
+        seed: int = 0,
+        *,
+        stop: str | Sequence[str] = (),
+        **filters: Unpack[Filters],
+    ) -> list[Generation]:
+        """Continue several prompts together, each by up to `max_tokens` tokens; see `stream` for what they mean.
+
+        Each text ends for itself; its place in the batch stays empty until all have ended. At temperature 0 it is the
+        one that `generate` gives at this phase, but where two tokens are almost equally likely. Above it the host
+        draws, for prompt i with seed + i. A Generation's `tokens_per_second` counts its own text alone: all that
+        run make that many each. Raises LabError as `stream` does, and before phase 9c.
+        """
+        sampling = Sampling(temperature=temperature, seed=seed, **filters)
+        return batch.generate(self, prompts, max_tokens, sampling, stop)
+
     def chat(
         self,
         messages: Sequence[Message],
@@ -250,6 +304,11 @@ class Engine:
         of sampling, or a kernel that fails.
         """
         sampling = Sampling(temperature=temperature, seed=seed, **filters)
+        ids = self.prompt_ids(prompt, max_tokens)
+        return TextStream(self, prompt, ids, max_tokens, sampling, StopStrings(stop))
+
+    def prompt_ids(self, prompt: str, max_tokens: int) -> list[int]:
+        """The tokens to start from; an empty prompt's is BOS. Raises LabError as `stream` says."""
         tokenizer = self.model.tokenizer
         ids = tokenizer.encode(prompt)
         if not ids and tokenizer.bos_id is not None:
@@ -257,15 +316,46 @@ class Engine:
         self._check(ids)
         if max_tokens < 1:
             raise LabError(f"max_tokens is 1 or more; got {max_tokens}.")
-        return TextStream(self, prompt, ids, max_tokens, sampling, StopStrings(stop))
+        return ids
 
-    def prefill(self, ids: Sequence[int], given: int) -> float | None:
-        """Run all tokens but the last, one by one; tokens per second, None where there are none to run."""
+    def block_calls(self, count: int, kv: KVCache | None = None) -> list[Call]:
+        """What runs `count` tokens at once, from the device's position on, into `kv`; it stays there."""
+        assert self.split is not None
+        return list(
+            prefill.block(
+                self.model.config,
+                self.weights,
+                self.split,
+                self.state,
+                self._block_state,
+                kv or self.kv,
+                count,
+            )
+        )
+
+    def prefill(self, ids: Sequence[int], given: int, kv: KVCache | None = None) -> float | None:
+        """Run all tokens but the last; tokens per second, None where there are none to run.
+
+        One by one, or from phase 9c on in blocks; then also into another cache than the engine's own, `kv`.
+        """
         self._begin(ids, given)
         if len(ids) == 1:
             return None
         start = time.perf_counter()
-        for _ in ids[:-1]:
-            self.run(self.prefill_calls)
+        if self.in_blocks:
+            self._run_blocks(len(ids) - 1, kv)
+        else:
+            for _ in ids[:-1]:
+                self.run(self.prefill_calls)
         self.device.synchronize()
         return (len(ids) - 1) / (time.perf_counter() - start)
+
+    def _run_blocks(self, count: int, kv: KVCache | None) -> None:
+        """The first `count` tokens. Full blocks are recorded once; the rest of a prompt has a length of its own."""
+        for first in range(0, count, prefill.TOKENS):
+            now = min(prefill.TOKENS, count - first)
+            if now == prefill.TOKENS and kv is None:
+                self.run(self._full_block)
+            else:
+                self.launch_all(self.block_calls(now, kv))
+            self.device.update(self.state.position, np.array([first + now], np.int32))

@@ -9,6 +9,7 @@ from html import escape
 from typing import Literal
 
 from sovereign_lab.errors import LabError
+from sovereign_lab.kernels.registry import op
 
 Verdict = Literal["keep", "revert", "bug"]
 
@@ -17,10 +18,11 @@ Verdict = Literal["keep", "revert", "bug"]
 class Phase:
     """A step of the ladder. `change` maps an op to the variant that computes it from here on.
 
-    A fused op in `change` takes the place of the ops that it fuses; `sample` that of the host's sampler. `streams`:
-    on how many WQ, WK and WV run, in this phase alone. `verdict` is the seed's. `seed_tokens_per_second` is what the
-    seed measured, None where it gave no figure. A phase that mends a bug claims no speed: the ladder is not climbed
-    over it.
+    A fused op in `change` takes the place of the ops that it fuses (`Op.replaces`); `sample` that of the host's
+    sampler. `streams`: on how many WQ, WK and WV run, in this phase alone. `verdict` is the seed's.
+    `seed_tokens_per_second` is what the seed measured, None where it gave no figure; `planned`: it
+    measured none of it, and the verdict is ours. A phase that mends a bug claims
+    no speed: the ladder is not climbed over it.
     """
 
     id: str
@@ -30,9 +32,10 @@ class Phase:
     seed_tokens_per_second: float | None = None
     verdict: Verdict = "keep"
     streams: int = 1
+    planned: bool = False
     plan: Mapping[str, str] = field(
         default_factory=dict
-    )  # op -> variant, the base's with the change applied
+    )  # op -> variant, the base's with the change applied and what is fused away left out
 
     def __str__(self) -> str:
         return f"phase {self.id}: {self.title}"
@@ -49,12 +52,18 @@ class Ladder(dict[str, Phase]):
 
     def add(self, phase: Phase) -> None:
         """Put a phase on the ladder, its plan worked out from its base's."""
-        plan = {**(self[phase.base].plan if phase.base else {}), **phase.change}
+        gone = {name for fused in phase.change for name in op(fused).replaces}
+        base = self[phase.base].plan if phase.base else {}
+        plan = {o: v for o, v in base.items() if o not in gone} | dict(phase.change)
         self[phase.id] = replace(phase, plan=plan)
 
     def timed(self) -> list[str]:
         """Ids of the phases that are about speed."""
         return [p.id for p in self.values() if p.verdict != "bug"]
+
+    def measured(self) -> list[str]:
+        """Ids of those among them that the seed measured as well."""
+        return [i for i in self.timed() if not self[i].planned]
 
     def rows(self) -> list[tuple[str, str, str, str, str]]:
         """Id, title, base, change and the seed's tok/s, as text."""
@@ -205,5 +214,47 @@ PHASES.add(
         "float4 loads",
         base="8b",
         change={"gemv_q4_0": "float4", "ffn_swiglu": "float4", "logits": "float4"},
+    )
+)
+# The seed's plan: Tensor Cores next, since they alone could close the gap to llama.cpp. Chapters 15 to 18 test that.
+PHASES.add(
+    Phase(
+        "9a",
+        "decode on Tensor Cores, through WMMA",
+        base="8c",
+        change={"gemv_q4_0": "wmma"},
+        verdict="revert",
+        planned=True,
+    )
+)
+PHASES.add(
+    Phase(
+        "9b",
+        "the same, unpacked in registers",
+        base="8c",
+        change={"gemv_q4_0": "mma", "ffn_swiglu": "mma"},
+        planned=True,
+    )
+)
+PHASES.add(
+    Phase(
+        "9c",
+        "prompts in blocks on Tensor Cores",
+        base="9b",
+        change={
+            "embedding_tokens": "copy_rows",
+            "rmsnorm_tokens": "block",
+            "gemm_q4_0": "mma",
+            "rope_kv_tokens": "pair_per_thread",
+            "attention_tokens": "mma",
+            "swiglu_tokens": "elementwise",
+            "embedding_batch": "copy_rows",
+            "rope_kv_batch": "pair_per_thread",
+            "attention_batch": "online_softmax",
+            "logits_batch": "shared_rows",
+            "argmax_batch": "block",
+            "advance_batch": "thread_per_sequence",
+        },
+        planned=True,
     )
 )

@@ -7,7 +7,7 @@ import numpy as np
 
 from sovereign_lab.kernels import drawing
 from sovereign_lab.kernels.registry import Op
-from sovereign_lab.models.quants import quantise_q4_0
+from sovereign_lab.models.quants import quantise_q4_0, split_q4_0
 
 Case = dict[str, Any]  # parameter name -> NumPy array or scalar, in the order of the signature
 Random = np.random.Generator
@@ -224,6 +224,221 @@ def _advance(rng: Random, kv: type) -> Iterator[Case]:
         }
 
 
+def _embedding_tokens(rng: Random, kv: type) -> Iterator[Case]:
+    for vocab, dim, position, count in ((7, 96, 0, 1), (50, 33, 3, 20)):
+        yield {
+            "table": _normal(rng, vocab, dim),
+            "tokens": rng.integers(0, vocab, position + count + 2, np.int32),
+            "position": _int1(position),
+            "x": _poison(count, dim),
+            "dim": dim,
+            "count": count,
+        }
+
+
+def _rmsnorm_tokens(rng: Random, kv: type) -> Iterator[Case]:
+    for dim, count in ((32, 1), (576, 3), (257, 33)):
+        yield {
+            "x": _normal(rng, count, dim) * 3,
+            "weight": _normal(rng, dim),
+            "y": _poison(count, dim).astype(np.float16),
+            "dim": dim,
+            "eps": np.float32(1e-5),
+            "count": count,
+        }
+
+
+# Sizes that fill no tile of rows, tokens or depth, one that fills all, and one behind a full tile of each.
+_GEMM_SHAPES = ((1, 1, 1, 0), (130, 3, 5, 1), (128, 2, 64, 0), (131, 5, 67, 1))
+
+
+def _gemm_q4_0(rng: Random, kv: type) -> Iterator[Case]:
+    for rows, n, count, accumulate in _GEMM_SHAPES:
+        nibbles, scales = split_q4_0(_q4(rng, rows, n))
+        yield {
+            "nibbles": nibbles,
+            "scales": scales,
+            "x": _normal(rng, count, n * 32).astype(np.float16),
+            "y": _normal(rng, count, rows) if accumulate else _poison(count, rows),
+            "rows": rows,
+            "blocks_per_row": n,
+            "count": count,
+            "accumulate": accumulate,
+        }
+
+
+def _rope_kv_tokens(rng: Random, kv: type) -> Iterator[Case]:
+    for (heads, kv_heads, head_dim), position, count in zip(
+        _HEADS, (0, 3, 0, 2, 5, 1), (1, 3, 2, 1, 4, 7), strict=True
+    ):
+        rope_dim = head_dim if head_dim != 96 else 64
+        shape = (position + count + 2, kv_heads, head_dim)
+        yield {
+            "qkv": _normal(rng, count, (heads + 2 * kv_heads) * head_dim),
+            "q": _poison(count, heads, head_dim).astype(np.float16),
+            "keys": _cache(rng, *shape, kv, position),
+            "values": _cache(rng, *shape, kv, position),
+            "inv_freq": (1e4 ** (-np.arange(0, rope_dim, 2) / rope_dim)).astype(np.float32),
+            "position": _int1(position),
+            "heads": heads,
+            "kv_heads": kv_heads,
+            "head_dim": head_dim,
+            "rope_dim": rope_dim,
+            "count": count,
+        }
+
+
+def _attention_tokens(rng: Random, kv: type) -> Iterator[Case]:
+    for (heads, kv_heads, head_dim), position, count in zip(
+        _HEADS, (0, 0, 70, 3, 64, 5), (1, 65, 3, 2, 64, 17), strict=True
+    ):
+        heads, kv_heads = (8, 2) if heads == 32 else (heads, kv_heads)
+        shape = (position + count + 3, kv_heads, head_dim)
+        yield {
+            "q": (_normal(rng, count, heads, head_dim) * 2).astype(np.float16),
+            "keys": _cache(rng, *shape, kv, position + count),
+            "values": _cache(rng, *shape, kv, position + count),
+            "out": _poison(count, heads * head_dim).astype(np.float16),
+            "position": _int1(position),
+            "heads": heads,
+            "kv_heads": kv_heads,
+            "head_dim": head_dim,
+            "count": count,
+        }
+
+
+def _swiglu_tokens(rng: Random, kv: type) -> Iterator[Case]:
+    for n, count in ((1, 1), (255, 3), (96, 20)):
+        yield {
+            "gate_up": _normal(rng, count, 2 * n) * 8,
+            "hidden": _poison(count, n).astype(np.float16),
+            "n": n,
+            "count": count,
+        }
+
+
+def _embedding_batch(rng: Random, kv: type) -> Iterator[Case]:
+    for vocab, dim, context, positions in ((7, 96, 5, (4,)), (50, 33, 9, (3, 0, 9, 8))):
+        count = len(positions)
+        yield {
+            "table": _normal(rng, vocab, dim),
+            "tokens": rng.integers(0, vocab, (count, context + 1), np.int32),
+            "position": np.array(positions, np.int32),
+            "x": _poison(count, dim),
+            "dim": dim,
+            "context": context,
+            "count": count,
+        }
+
+
+# Positions of the sequences, None for one that has ended: for each of _HEADS one shape.
+_SEQUENCES = ((0,), (3, None, 1), (None, 70, 5), (0, 9), (33, None, 2, 4), (1, 7))
+
+
+def _regions(
+    rng: Random, context: int, kv_heads: int, head_dim: int, kv: type, filled: list[int]
+) -> np.ndarray:
+    """A cache a sequence, one behind the other."""
+    return np.stack([_cache(rng, context, kv_heads, head_dim, kv, n) for n in filled])
+
+
+def _positions(sequences: tuple[int | None, ...], context: int) -> dict[str, np.ndarray]:
+    """One that has ended may stand behind its region: nothing may be read or written there."""
+    return {
+        "position": np.array([context if at is None else at for at in sequences], np.int32),
+        "active": np.array([at is not None for at in sequences], np.int32),
+    }
+
+
+def _rope_kv_batch(rng: Random, kv: type) -> Iterator[Case]:
+    for (heads, kv_heads, head_dim), sequences in zip(_HEADS, _SEQUENCES, strict=True):
+        rope_dim = head_dim if head_dim != 96 else 64
+        count, filled = len(sequences), [at or 0 for at in sequences]
+        context = max(filled) + 2
+        shape = (context, kv_heads, head_dim)
+        yield {
+            "qkv": _normal(rng, count, (heads + 2 * kv_heads) * head_dim),
+            "q": _poison(count, heads, head_dim),
+            "keys": _regions(rng, *shape, kv, filled),
+            "values": _regions(rng, *shape, kv, filled),
+            "inv_freq": (1e4 ** (-np.arange(0, rope_dim, 2) / rope_dim)).astype(np.float32),
+            **_positions(sequences, context),
+            "heads": heads,
+            "kv_heads": kv_heads,
+            "head_dim": head_dim,
+            "rope_dim": rope_dim,
+            "context": context,
+            "count": count,
+        }
+
+
+def _attention_batch(rng: Random, kv: type) -> Iterator[Case]:
+    for (heads, kv_heads, head_dim), sequences in zip(_HEADS, _SEQUENCES, strict=True):
+        heads, kv_heads = (8, 2) if heads == 32 else (heads, kv_heads)
+        count, filled = len(sequences), [0 if at is None else at + 1 for at in sequences]
+        context = max(filled) + 2
+        shape = (context, kv_heads, head_dim)
+        yield {
+            "q": _normal(rng, count, heads, head_dim) * 2,
+            "keys": _regions(rng, *shape, kv, filled),
+            "values": _regions(rng, *shape, kv, filled),
+            "out": _poison(count, heads * head_dim).astype(np.float16),
+            **_positions(sequences, context),
+            "heads": heads,
+            "kv_heads": kv_heads,
+            "head_dim": head_dim,
+            "context": context,
+            "count": count,
+        }
+
+
+def _logits_batch(rng: Random, kv: type) -> Iterator[Case]:
+    for vocab, dim, count in ((1, 32, 1), (131, 96, 3), (67, 36, 8), (130, 64, 21)):
+        yield {
+            "W": _normal(rng, vocab, dim),
+            "x": _normal(rng, count, dim).astype(np.float16),
+            "y": _poison(count, vocab),
+            "vocab": vocab,
+            "dim": dim,
+            "count": count,
+        }
+
+
+def _argmax_batch(rng: Random, kv: type) -> Iterator[Case]:
+    for vocab, count in ((1, 1), (31, 5), (1025, 2), (5000, 3)):
+        logits = _normal(rng, count, vocab) - 5
+        if vocab == 5000:  # the first of equal ones, wherever the threads found them
+            logits[1, [2900, 700, 1333]] = 2
+        yield {
+            "logits": logits,
+            "best": np.full(count, -1, np.int32),
+            "vocab": vocab,
+            "count": count,
+        }
+
+
+def _advance_batch(rng: Random, kv: type) -> Iterator[Case]:
+    # One goes on, one has ended, one takes a token that ends texts, one its last token; then more than a warp.
+    for position, active, last, following in (
+        ([2, 3, 4, 5], [1, 0, 1, 1], [8, 8, 8, 6], [70, 71, 98, 73]),
+        ([0] * 33, [1] * 32 + [0], [1] * 16 + [3] * 17, [97] * 33),
+    ):
+        count = len(position)
+        yield {
+            "following": np.array(following, np.int32),
+            "best": rng.integers(0, 90, count, np.int32),
+            "ends": np.array([99, 98], np.int32),
+            "last": np.array(last, np.int32),
+            "tokens": rng.integers(0, 90, (count, 9), np.int32),
+            "argmaxes": np.full((count, 9), -1, np.int32),
+            "position": np.array(position, np.int32),
+            "active": np.array(active, np.int32),
+            "ends_count": 2,
+            "context": 8,
+            "count": count,
+        }
+
+
 _CASES: dict[str, Callable[[Random, type], Iterator[Case]]] = {
     "embedding": _embedding,
     "rmsnorm": _rmsnorm,
@@ -237,4 +452,16 @@ _CASES: dict[str, Callable[[Random, type], Iterator[Case]]] = {
     "argmax": _argmax,
     "sample": _sample,
     "advance": _advance,
+    "embedding_tokens": _embedding_tokens,
+    "rmsnorm_tokens": _rmsnorm_tokens,
+    "gemm_q4_0": _gemm_q4_0,
+    "rope_kv_tokens": _rope_kv_tokens,
+    "attention_tokens": _attention_tokens,
+    "swiglu_tokens": _swiglu_tokens,
+    "embedding_batch": _embedding_batch,
+    "rope_kv_batch": _rope_kv_batch,
+    "attention_batch": _attention_batch,
+    "logits_batch": _logits_batch,
+    "argmax_batch": _argmax_batch,
+    "advance_batch": _advance_batch,
 }

@@ -1,81 +1,22 @@
 """The table of contents: every op, what it means, and the variants that compute it.
 
-An op fixes the `extern "C"` signature, its meaning and a NumPy reference. A variant is a file and its launch
-geometry, and the sentence that it teaches. A fused step is an op of its own.
+A fused step is an op of its own. The ops of a prompt's tokens, many at once, are in `token_ops`, and those
+of several sequences in `batch_ops`.
 """
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from sovereign_lab.errors import LabError
 from sovereign_lab.kernels import FOLDER, drawing
+from sovereign_lab.kernels.batch_ops import BATCH_OPS
+from sovereign_lab.kernels.op import Arguments, Op, Variant
+from sovereign_lab.kernels.token_ops import TOKEN_OPS
 from sovereign_lab.models import reference
 from sovereign_lab.models.quants import unpack_q4_0
 
-Arguments = Mapping[str, Any]  # parameter name -> NumPy array or scalar
-
-
-@dataclass(frozen=True)
-class Variant:
-    """One way to compute an op.
-
-    `path` is the kernel's file, `threads` the size of a block. `rows_per_block` counts the op's units of work
-    (`Op.units`: rows, elements, heads) that a block takes; None means one block for everything. `shared_bytes`:
-    dynamic shared memory a block. `arch`: the least compute capability it needs. `layout`: how it reads Q4_0
-    weights, "file" for byte for byte as in the GGUF file.
-    """
-
-    path: Path
-    threads: int
-    rows_per_block: int | None
-    teaches: str
-    shared_bytes: Callable[[Arguments], int] = lambda args: 0
-    arch: int = 60
-    layout: str = "file"
-
-    @property
-    def name(self) -> str:
-        """The file's name without its step: `1_warp_per_row.cu` is "warp_per_row"."""
-        return self.path.stem.split("_", 1)[1]
-
-    @property
-    def source(self) -> str:
-        """The text of its file."""
-        return self.path.read_text()
-
-
-@dataclass(frozen=True)
-class Op:
-    """What a kernel must compute.
-
-    `outputs`: the parameters that are written. `units(args)`: the number of independent pieces of work, for the
-    grid. `reference(args)`: what the outputs must hold afterwards, by name, from the arguments before the launch.
-    """
-
-    name: str
-    meaning: str
-    outputs: tuple[str, ...]
-    units: Callable[[Arguments], int]
-    reference: Callable[[Arguments], dict[str, np.ndarray]]
-    variants: Mapping[str, Variant]
-
-    def variant(self, name: str) -> Variant:
-        """A variant by name; raises LabError with the names there are."""
-        if name not in self.variants:
-            raise LabError(
-                f"Op {self.name} has no variant {name!r}; it has {', '.join(self.variants)}."
-            )
-        return self.variants[name]
-
-    def grid(self, variant: Variant, args: Arguments) -> int:
-        """The number of blocks that cover the work."""
-        return (
-            1 if variant.rows_per_block is None else -(-self.units(args) // variant.rows_per_block)
-        )
+__all__ = ["OPS", "Arguments", "Op", "Variant", "find_kernel", "op"]
 
 
 def op(name: str) -> Op:
@@ -100,6 +41,11 @@ def find_kernel(name: str) -> tuple[Op, Variant]:
 
 def _gemv(blocks: np.ndarray, a: Arguments) -> np.ndarray:
     return unpack_q4_0(blocks.reshape(a["rows"], -1)) @ a["x"]
+
+
+def _gemv_halves(blocks: np.ndarray, a: Arguments) -> np.ndarray:
+    """As Tensor Cores compute it: both factors are halves, and the sum is not."""
+    return reference.half(unpack_q4_0(blocks.reshape(a["rows"], -1))) @ reference.half(a["x"])
 
 
 def _rope_kv(a: Arguments) -> dict[str, np.ndarray]:
@@ -192,6 +138,22 @@ _op(
         rows_per_block=4,
         teaches="a quarter of the load instructions for x, the same bytes",
     ),
+    Variant(
+        FOLDER / "gemv_q4_0/4_wmma.cu",
+        threads=256,
+        rows_per_block=16,
+        teaches="Tensor Cores multiply 16 columns, and 15 of them are zeros",
+        arch=70,
+        rounded=lambda a: {"y": _gemv_halves(a["W"], a)},
+    ),
+    Variant(
+        FOLDER / "gemv_q4_0/5_mma.cu",
+        threads=256,
+        rows_per_block=16,
+        teaches="nibbles become a fragment in the registers that they were loaded into",
+        arch=80,
+        rounded=lambda a: {"y": _gemv_halves(a["W"], a)},
+    ),
     meaning="y = W x with W in Q4_0",
     outputs=("y",),
     units=lambda a: a["rows"],
@@ -268,10 +230,21 @@ _op(
         rows_per_block=4,
         teaches="the fused kernel with wider loads of x",
     ),
+    Variant(
+        FOLDER / "ffn_swiglu/2_mma.cu",
+        threads=256,
+        rows_per_block=16,
+        teaches="the fused kernel on Tensor Cores",
+        arch=80,
+        rounded=lambda a: {
+            "hidden": reference.swiglu(_gemv_halves(a["W_gate"], a), _gemv_halves(a["W_up"], a))
+        },
+    ),
     meaning="hidden = silu(W_gate x) * (W_up x), fused",
     outputs=("hidden",),
     units=lambda a: a["rows"],
     reference=lambda a: {"hidden": reference.swiglu(_gemv(a["W_gate"], a), _gemv(a["W_up"], a))},
+    replaces=("swiglu",),
 )
 _op(
     "add",
@@ -356,3 +329,4 @@ _op(
     units=lambda a: 1,
     reference=_advance,
 )
+OPS |= {found.name: found for found in (*TOKEN_OPS, *BATCH_OPS)}

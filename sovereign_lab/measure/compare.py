@@ -1,9 +1,9 @@
 """Is one phase faster than another? Interleaved measurements, an interval, and a verdict."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -33,6 +33,12 @@ class Comparison:
     speedup: float
     low: float
     high: float
+
+    @classmethod
+    def of(cls, facts: Mapping[str, Any]) -> "Comparison":
+        """From what JSON kept of one."""
+        given: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in facts.items()}
+        return cls(**given)
 
     @property
     def verdict(self) -> Verdict:

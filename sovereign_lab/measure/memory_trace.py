@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from sovereign_lab.devices.device import WARP, Source, three
+from sovereign_lab.devices.device import WARP, Source, launch_shape
 from sovereign_lab.errors import LabError
 from sovereign_lab.measure.tracing import recorder
 from sovereign_lab.measure.tracing.recorder import Launch, Recording
@@ -82,7 +82,8 @@ class LineTraffic:
 class LineFlow:
     """How warps went through one line of the source: all counts are of warps, each time that they came by.
 
-    `barriers` are of the block or the grid, `warp_barriers` are __syncwarp, `votes` ballots and their like. `branches`
+    `barriers` are of the block or the grid, `warp_barriers` are __syncwarp, `votes` ballots and their like.
+    `products` are those of Tensor Cores, 16 x 16 by 16 x 8 each: an mma_16x8x16 is one, a wmma::mma_sync two. `branches`
     are those that the compiler made of the line and that went both ways at some time in the launch; after
     `divergent_branches` of them some lanes went one way and some another.
     """
@@ -93,6 +94,7 @@ class LineFlow:
     warp_barriers: int
     shuffles: int
     votes: int
+    products: int
     branches: int
     divergent_branches: int
 
@@ -299,7 +301,7 @@ def trace(
     the same block (a `while` as the first statement of an endless loop) are one loop to it, and to these counts.
     """
     chosen = Source.of(source, defines, name)
-    grid3, block3 = three(grid), three(block)
+    grid3, block3 = launch_shape(chosen.name, grid, block)
     launched = int(np.prod(grid3))
     step = max(1, launched // blocks) if blocks else 1
     launch = Launch(chosen, grid3, block3, args, shared_bytes, cooperative, lane_order, step)
@@ -389,7 +391,7 @@ def _flow(recording: Recording, lines: Mapping[int, int], source: Source) -> tup
     rows = []
     for number in np.unique(line).tolist():
         mine = deeds[line == number]
-        count = np.bincount(mine["kind"], minlength=8).tolist()
+        count = np.bincount(mine["kind"], minlength=9).tolist()
         rows.append(
             LineFlow(
                 number,
@@ -398,6 +400,7 @@ def _flow(recording: Recording, lines: Mapping[int, int], source: Source) -> tup
                 warp_barriers=count[recorder.WARP_BARRIER],
                 shuffles=count[recorder.SHUFFLE],
                 votes=count[recorder.VOTE],
+                products=count[recorder.PRODUCT],
                 branches=count[recorder.BRANCH],
                 divergent_branches=int(mine["parted"].sum()),
             )

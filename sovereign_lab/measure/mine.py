@@ -11,7 +11,7 @@ from pathlib import Path
 from sovereign_lab.devices.device import Source
 from sovereign_lab.engine import PHASES, Engine
 from sovereign_lab.errors import LabError
-from sovereign_lab.kernels.registry import Arguments, Op, Variant, op
+from sovereign_lab.kernels.registry import Op, Variant, op
 
 DEFAULT_PHASE = "8b"
 
@@ -21,7 +21,8 @@ class Edit:
     """An edited kernel. `like` is the registry's variant that it stands in for: its geometry and layout apply.
 
     `threads`, `rows_per_block` and `shared_bytes` (of dynamic shared memory a block) replace the parent's where they
-    are given; `grid` is a fixed number of blocks, in place of as many as cover the work. `line` is the number of the
+    are given; `grid` is a fixed number of blocks, in place of as many as cover the work, and `cooperative` a launch
+    whose blocks are all resident. `line` is the number of the
     source's first line where it was written: 2 in a notebook's cell, behind the magic.
     """
 
@@ -55,13 +56,11 @@ class Edit:
             "threads": self.threads or self.parent.threads,
             "rows_per_block": self.rows_per_block or self.parent.rows_per_block,
             "shared_bytes": self.parent.shared_bytes if shared is None else lambda args: shared,
+            "blocks": self.grid or (None if self.rows_per_block else self.parent.blocks),
+            "cooperative": self.cooperative or self.parent.cooperative,
             "teaches": f"edited from {self.like}",
         }
         return Written(**given | changed, text=self.text, called=self.name)
-
-    def blocks(self, args: Arguments) -> int:
-        """The number of blocks of a launch."""
-        return self.grid if self.grid is not None else op(self.op).grid(self.variant(), args)
 
 
 @dataclass(frozen=True)
@@ -153,14 +152,13 @@ def with_kernels(engine: Engine, change: Mapping[str, str | Variant | Edit]) -> 
     """The engine's model at its phase, with other kernels: by op, a variant, a kept edit's name, or an Edit.
 
     The weights on the device are shared. Raises LabError for a name that there is not, an op that the phase does not
-    launch, an edit with a grid of its own or a cooperative launch, which the engine does not make, and a kernel that
-    does not compile.
+    launch, and a kernel that does not compile.
     """
     made = engine.with_phase(engine.phase.id)
     for op_name, chosen in change.items():
         if isinstance(chosen, str):
             chosen = find_any(op_name, chosen)
-        check_engine(op_name, chosen, engine.phase.id)
+        check_engine(op_name, engine.phase.id)
         if isinstance(chosen, Edit):
             chosen = chosen.variant()
         source = Source(chosen.source, f"{op_name}/{chosen.path.name}", {"KV": made.kv.kernel_type})
@@ -168,19 +166,10 @@ def with_kernels(engine: Engine, change: Mapping[str, str | Variant | Edit]) -> 
     return made
 
 
-def check_engine(op_name: str, chosen: Variant | Edit, phase: str) -> None:
-    """Raise LabError where an engine at `phase` cannot run a kernel: its op is not launched, or launched otherwise."""
-    if not _launches(PHASES.phase(phase).plan, op_name):
-        phases = [p.id for p in PHASES.values() if _launches(p.plan, op_name)]
+def check_engine(op_name: str, phase: str) -> None:
+    """Raise LabError where an engine at `phase` does not launch an op."""
+    if op_name not in PHASES.phase(phase).plan:
+        phases = [p.id for p in PHASES.values() if op_name in p.plan]
         raise LabError(
             f"Phase {phase} does not launch {op_name}; choose a phase that does: {', '.join(phases)}."
         )
-    if isinstance(chosen, Edit) and (chosen.grid is not None or chosen.cooperative):
-        raise LabError(
-            f"The engine launches as many blocks as cover the work, and none cooperatively: {op_name}:{chosen.name} "
-            "asks for another launch. Measure it alone, or give it rows per block."
-        )
-
-
-def _launches(plan: Mapping[str, str], op_name: str) -> bool:
-    return op_name in plan and not (op_name == "swiglu" and "ffn_swiglu" in plan)

@@ -345,6 +345,36 @@ _PARTS: dict[str, Callable[[Mapping[str, Any], int], dict[str, int]]] = {
         "values": (at + 1) * _row(a["values"]),
         "scores": 0,
     },
+    "embedding_tokens": lambda a, at: {
+        "table": a["count"] * _row(a["table"]),
+        "tokens": a["count"] * _row(a["tokens"]),
+    },
+    "gemm_q4_0": lambda a, at: {"y": (1 + a["accumulate"]) * int(a["y"].nbytes)},
+    "rope_kv_tokens": lambda a, at: {
+        "keys": a["count"] * _row(a["keys"]),
+        "values": a["count"] * _row(a["values"]),
+    },
+    "attention_tokens": lambda a, at: {
+        "keys": (at + a["count"]) * _row(a["keys"]),
+        "values": (at + a["count"]) * _row(a["values"]),
+    },
+    "embedding_batch": lambda a, at: {
+        "table": a["count"] * _row(a["table"]),
+        "tokens": 4 * a["count"],
+    },
+    "rope_kv_batch": lambda a, at: {
+        "keys": int(a["keys"].nbytes) // a["context"],
+        "values": int(a["values"].nbytes) // a["context"],
+    },
+    "attention_batch": lambda a, at: {
+        "keys": (at + 1) * int(a["keys"].nbytes) // a["context"],
+        "values": (at + 1) * int(a["values"].nbytes) // a["context"],
+    },
+    "advance_batch": lambda a, at: {
+        "tokens": 4 * a["count"],
+        "argmaxes": 4 * a["count"],
+        "position": 2 * int(a["position"].nbytes),
+    },
     "add": lambda a, at: {"x": 2 * int(a["x"].nbytes)},
     "advance": lambda a, at: {
         "tokens": _row(a["tokens"]),

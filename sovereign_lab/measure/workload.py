@@ -15,7 +15,7 @@ from sovereign_lab.models import synthetic
 from sovereign_lab.models.catalog import DEFAULT, entries, resolve
 from sovereign_lab.models.gguf_file import open_gguf
 from sovereign_lab.models.model import Config, read_config
-from sovereign_lab.models.quants import BLOCK_BYTES, BLOCK_WEIGHTS
+from sovereign_lab.models.quants import BLOCK_BYTES, BLOCK_WEIGHTS, split_q4_0
 
 Arguments = dict[str, Any]  # parameter name -> NumPy array or scalar, in the order of the signature
 Random = np.random.Generator
@@ -23,6 +23,8 @@ Random = np.random.Generator
 # The KV cache of an engine that is asked for nothing else, and what kernels are compiled with for it.
 KV_DTYPE = np.float16
 DEFINES = {"KV": "half"}
+# Tokens of a block of a prompt, in the ops that take many at once.
+COUNT = 64
 # Positions that the KV cache and the token buffer have room for behind the current one.
 ROOM = 64
 
@@ -44,12 +46,16 @@ def config_of(model: str | None = None) -> Config:
     )  # fmt: skip
 
 
-def workload(op: Op, config: Config, position: int = 63, seed: int = 0) -> Arguments:
+def workload(
+    op: Op, config: Config, position: int = 63, seed: int = 0, count: int = COUNT
+) -> Arguments:
     """The arguments of `op`'s first launch in a forward pass of a model of this shape, at `position`.
 
-    For gemv_q4_0 that is WQ, for logits the whole head. NumPy arrays and scalars, in the order of the signature; the
-    same arguments give the same values. Outputs that are not inputs hold NaN or -1, and so does the KV cache (fp16,
-    `KV_DTYPE`; compile with `DEFINES`) behind the positions that are filled. The context is `position` + 1 + `ROOM`.
+    For gemv_q4_0 and gemm_q4_0 that is WQ, for logits the whole head. NumPy arrays and scalars, in the order of the
+    signature; the same arguments give the same values. Outputs that are not inputs hold NaN or -1, and so does the KV
+    cache (fp16, `KV_DTYPE`; compile with `DEFINES`) behind the positions that are filled. The context is `position` +
+    1 + `ROOM`. An op of many tokens takes `count` of them, from `position` on, and the context is that much longer; one
+    of several sequences takes `count` sequences, all at `position`.
 
     Raises LabError for a position that the model does not have, and for an op that no function here knows.
     """
@@ -57,10 +63,12 @@ def workload(op: Op, config: Config, position: int = 63, seed: int = 0) -> Argum
         raise LabError(
             f"{config.name} has positions 0 to {config.context - 1:,}; got position {position:,}."
         )
+    if op.name in _OF_TOKENS:
+        return _OF_TOKENS[op.name](config, position, count, np.random.default_rng(seed))
     if op.name not in _MAKERS:
         raise LabError(
             f"There is no workload for op {op.name}: add a function to sovereign_lab/measure/workload.py, "
-            f"as there is for {', '.join(_MAKERS)}."
+            f"as there is for {', '.join([*_MAKERS, *_OF_TOKENS])}."
         )
     return _MAKERS[op.name](config, position, np.random.default_rng(seed))
 
@@ -186,6 +194,130 @@ def _advance(c: Config, position: int, rng: Random) -> Arguments:
     )  # fmt: skip
 
 
+def _halves(*shape: int) -> np.ndarray:
+    return _poison(*shape).astype(np.float16)
+
+
+def _embedding_tokens(c: Config, position: int, count: int, rng: Random) -> Arguments:
+    return dict(
+        table=_normal(rng, c.vocab, c.dim), tokens=_tokens(rng, c, position + count), position=_int1(position),
+        x=_poison(count, c.dim), dim=c.dim, count=count,
+    )  # fmt: skip
+
+
+def _rmsnorm_tokens(c: Config, position: int, count: int, rng: Random) -> Arguments:
+    return dict(
+        x=_normal(rng, count, c.dim), weight=_normal(rng, c.dim), y=_halves(count, c.dim), dim=c.dim,
+        eps=np.float32(c.eps), count=count,
+    )  # fmt: skip
+
+
+def _gemm_q4_0(c: Config, position: int, count: int, rng: Random) -> Arguments:
+    nibbles, scales = split_q4_0(_q4_0(rng, c.q_dim, c.dim))
+    return dict(
+        nibbles=nibbles, scales=scales, x=_normal(rng, count, c.dim).astype(np.float16),
+        y=_poison(count, c.q_dim), rows=c.q_dim, blocks_per_row=c.dim // BLOCK_WEIGHTS, count=count,
+        accumulate=0,
+    )  # fmt: skip
+
+
+def _rope_kv_tokens(c: Config, position: int, count: int, rng: Random) -> Arguments:
+    context = position + count + ROOM
+    inv_freq = c.rope_base ** (-np.arange(0, c.rope_dim, 2) / c.rope_dim)
+    return dict(
+        qkv=_normal(rng, count, c.q_dim + 2 * c.kv_heads * c.head_dim),
+        q=_halves(count, c.heads, c.head_dim), keys=_cache(rng, c, position, context),
+        values=_cache(rng, c, position, context), inv_freq=inv_freq.astype(np.float32),
+        position=_int1(position), heads=c.heads, kv_heads=c.kv_heads, head_dim=c.head_dim,
+        rope_dim=c.rope_dim, count=count,
+    )  # fmt: skip
+
+
+def _attention_tokens(c: Config, position: int, count: int, rng: Random) -> Arguments:
+    context = position + count + ROOM
+    return dict(
+        q=_normal(rng, count, c.heads, c.head_dim).astype(np.float16),
+        keys=_cache(rng, c, position + count, context), values=_cache(rng, c, position + count, context),
+        out=_halves(count, c.q_dim), position=_int1(position), heads=c.heads, kv_heads=c.kv_heads,
+        head_dim=c.head_dim, count=count,
+    )  # fmt: skip
+
+
+def _swiglu_tokens(c: Config, position: int, count: int, rng: Random) -> Arguments:
+    return dict(
+        gate_up=_normal(rng, count, 2 * c.ffn_dim), hidden=_halves(count, c.ffn_dim), n=c.ffn_dim,
+        count=count,
+    )  # fmt: skip
+
+
+# ---- several sequences, all at the same position: `count` of them ----
+
+
+def _at(position: int, count: int) -> np.ndarray:
+    return np.full(count, position, np.int32)
+
+
+def _regions(rng: Random, c: Config, filled: int, context: int, count: int) -> np.ndarray:
+    return np.stack([_cache(rng, c, filled, context) for _ in range(count)])
+
+
+def _embedding_batch(c: Config, position: int, count: int, rng: Random) -> Arguments:
+    context = position + 1 + ROOM
+    return dict(
+        table=_normal(rng, c.vocab, c.dim), tokens=rng.integers(0, c.vocab, (count, context + 1), np.int32),
+        position=_at(position, count), x=_poison(count, c.dim), dim=c.dim, context=context, count=count,
+    )  # fmt: skip
+
+
+def _rope_kv_batch(c: Config, position: int, count: int, rng: Random) -> Arguments:
+    context = position + 1 + ROOM
+    inv_freq = c.rope_base ** (-np.arange(0, c.rope_dim, 2) / c.rope_dim)
+    return dict(
+        qkv=_normal(rng, count, c.q_dim + 2 * c.kv_heads * c.head_dim),
+        q=_poison(count, c.heads, c.head_dim), keys=_regions(rng, c, position, context, count),
+        values=_regions(rng, c, position, context, count), inv_freq=inv_freq.astype(np.float32),
+        position=_at(position, count), active=_at(1, count), heads=c.heads, kv_heads=c.kv_heads,
+        head_dim=c.head_dim, rope_dim=c.rope_dim, context=context, count=count,
+    )  # fmt: skip
+
+
+def _attention_batch(c: Config, position: int, count: int, rng: Random) -> Arguments:
+    context = position + 1 + ROOM
+    return dict(
+        q=_normal(rng, count, c.heads, c.head_dim),
+        keys=_regions(rng, c, position + 1, context, count),
+        values=_regions(rng, c, position + 1, context, count), out=_halves(count, c.q_dim),
+        position=_at(position, count), active=_at(1, count), heads=c.heads, kv_heads=c.kv_heads,
+        head_dim=c.head_dim, context=context, count=count,
+    )  # fmt: skip
+
+
+def _logits_batch(c: Config, position: int, count: int, rng: Random) -> Arguments:
+    table = _normal(rng, c.vocab, c.dim) * np.float32(3 * c.dim**-0.5)
+    return dict(
+        W=table, x=_normal(rng, count, c.dim).astype(np.float16), y=_poison(count, c.vocab),
+        vocab=c.vocab, dim=c.dim, count=count,
+    )  # fmt: skip
+
+
+def _argmax_batch(c: Config, position: int, count: int, rng: Random) -> Arguments:
+    return dict(
+        logits=3 * _normal(rng, count, c.vocab), best=_at(-1, count), vocab=c.vocab, count=count
+    )
+
+
+def _advance_batch(c: Config, position: int, count: int, rng: Random) -> Arguments:
+    # Every sequence goes on: none is at its last token, and no token ends one.
+    context = position + 1 + ROOM
+    following, best = rng.integers(0, c.vocab, (2, count), np.int32)
+    tokens = rng.integers(0, c.vocab, (count, context + 1), np.int32)
+    return dict(
+        following=following, best=best, ends=_int1(-1), last=_at(context, count), tokens=tokens,
+        argmaxes=np.full_like(tokens, -1), position=_at(position, count), active=_at(1, count),
+        ends_count=1, context=context, count=count,
+    )  # fmt: skip
+
+
 _MAKERS: dict[str, Callable[[Config, int, Random], Arguments]] = {
     "embedding": _embedding,
     "rmsnorm": _rmsnorm,
@@ -199,4 +331,18 @@ _MAKERS: dict[str, Callable[[Config, int, Random], Arguments]] = {
     "argmax": _argmax,
     "sample": _sample,
     "advance": _advance,
+}
+_OF_TOKENS: dict[str, Callable[[Config, int, int, Random], Arguments]] = {
+    "embedding_tokens": _embedding_tokens,
+    "rmsnorm_tokens": _rmsnorm_tokens,
+    "gemm_q4_0": _gemm_q4_0,
+    "rope_kv_tokens": _rope_kv_tokens,
+    "attention_tokens": _attention_tokens,
+    "swiglu_tokens": _swiglu_tokens,
+    "embedding_batch": _embedding_batch,
+    "rope_kv_batch": _rope_kv_batch,
+    "attention_batch": _attention_batch,
+    "logits_batch": _logits_batch,
+    "argmax_batch": _argmax_batch,
+    "advance_batch": _advance_batch,
 }

@@ -4,7 +4,7 @@ Every function is the definition of one op. `forward` is the whole model, teache
 as the model itself, and runs all positions of a sequence at once.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -80,6 +80,11 @@ def causal_attention(
     return out
 
 
+def half(x: Floats) -> Floats:
+    """Rounded to 16 bits, and back to float32."""
+    return x.astype(np.float16).astype(np.float32)
+
+
 def silu(x: Floats) -> Floats:
     """x / (1 + exp(-x))."""
     # Where exp overflows, the quotient is the 0 that it should be.
@@ -98,13 +103,15 @@ def forward(
     kv_dtype: npt.DTypeLike = np.float16,
     progress: bool = False,
     observe: Observer | None = None,
+    halves: Collection[str] = (),
 ) -> Floats:
     """Logits at every position of a sequence: float32 [len(tokens), vocab].
 
     Keys (after RoPE) and values are rounded to kv_dtype, float16 or float32, as the engine's cache
     rounds them; all else is float32. One matrix is unpacked at a time. observe is called before
     each product with a matrix: index of the layer, field of Layer, input [len(tokens), cols].
-    Raises LabError where tokens are none, out of the vocabulary, or more than the context.
+    halves: fields of Layer; in products with these both factors are rounded to half, as Tensor
+    Cores take them. Raises LabError where tokens are none, out of the vocabulary, or more than the context.
     """
     config = model.config
     ids = _checked(tokens, config)
@@ -119,7 +126,10 @@ def forward(
             if observe is not None:
                 observe(index, name, h)
             matrix: Q4Matrix = getattr(layer, name)
-            return h @ matrix.float32().T
+            w = matrix.float32()
+            if name in halves:
+                h, w = half(h), half(w)
+            return h @ w.T
 
         h = rmsnorm(x, layer.attention_norm, config.eps)
         q = times("wq", h).reshape(t, config.heads, config.head_dim)

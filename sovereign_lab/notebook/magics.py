@@ -3,7 +3,7 @@
 An edited kernel runs in a worker (measure/worker.py), so that the notebook survives whatever it does.
 """
 
-from typing import Any, Protocol
+from typing import Protocol
 
 from IPython.core.error import UsageError
 from IPython.core.interactiveshell import InteractiveShell
@@ -13,10 +13,10 @@ from IPython.core.magic_arguments import argument, magic_arguments, parse_argstr
 from sovereign_lab.engine import PHASES
 from sovereign_lab.errors import LabError
 from sovereign_lab.kernels.registry import OPS, op
-from sovereign_lab.measure.mine import DEFAULT_PHASE, Edit, edit, find_variant, keep, kept
-from sovereign_lab.measure.trial import COMPILER, NOT_THE_KERNEL, ended_card, trial
+from sovereign_lab.measure.mine import DEFAULT_PHASE, edit, find_variant, keep, kept
+from sovereign_lab.measure.trial.attempt import Calls, attempt
 from sovereign_lab.measure.trial.card import Card
-from sovereign_lab.measure.worker import Worker, WorkerEnded
+from sovereign_lab.measure.worker import Worker
 from sovereign_lab.notebook.card import CardView
 from sovereign_lab.notebook.table import Table
 
@@ -30,25 +30,20 @@ FLAGS = {
 }
 
 
-class Calls(Protocol):
+class Startable(Calls, Protocol):
     """What the magics need of a Worker."""
 
     def start(self) -> None:
         """See Worker.start."""
-
-    def call(
-        self, function: Any, *args: Any, time_limit: float | None = None, **kwargs: Any
-    ) -> Any:
-        """See Worker.call."""
 
 
 @magics_class
 class LabMagics(Magics):
     """The lab's magics; `worker` runs the trials."""
 
-    def __init__(self, shell: InteractiveShell | None, worker: Calls | None = None) -> None:
+    def __init__(self, shell: InteractiveShell | None, worker: Startable | None = None) -> None:
         super().__init__(shell)
-        self.worker: Calls = Worker() if worker is None else worker
+        self.worker: Startable = Worker() if worker is None else worker
 
     @magic_arguments("%kernel")
     @argument("op", help="what the kernel computes: %%kernels lists the ops")
@@ -120,28 +115,10 @@ class LabMagics(Magics):
                 **launch, "seconds": given.time_limit, "inspect": given.inspect, "time": given.time,
                 "engine": given.engine, "model": given.model, "phase": given.phase,
             }  # fmt: skip
-            card = self._try(made, options, given.time_limit)
+            card = attempt(self.worker, made, options, given.time_limit)
         except LabError as error:
             raise UsageError(str(error)) from None
         return CardView(card, _keep(card))
-
-    def _try(self, made: Edit, options: dict[str, Any], time_limit: float) -> Card:
-        """The card; of a kernel that ended the worker, with what the sanitizer says when it looks at every shape."""
-        ask = (trial, made.op, made.source, made.like)
-        try:
-            card: Card = self.worker.call(*ask, time_limit=time_limit, **options)
-            return card
-        except WorkerEnded as ended:
-            if ended.doing.startswith(NOT_THE_KERNEL):
-                raise
-            first = ended_card(made, str(ended), compiled=COMPILER not in ended.doing)
-            if ended.reason == "memory" or COMPILER in ended.doing:
-                return first
-        try:
-            again: Card = self.worker.call(*ask, time_limit=time_limit, thorough=True, **options)
-        except WorkerEnded:
-            return first
-        return first if again.good else again
 
     @line_magic
     def kernels(self, line: str = "") -> Table:

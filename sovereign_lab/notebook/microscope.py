@@ -263,7 +263,17 @@ def inspect_kernel(
         _demand_same_parameters(text, variant)
     shared = variant.shared_bytes(args)
     kept = blocks or _blocks_to_run(args, grid)
-    traced = trace(text, grid, variant.threads, args, DEFINES, name, shared, kept)
+    traced = trace(
+        text,
+        grid,
+        variant.threads,
+        args,
+        DEFINES,
+        name,
+        shared,
+        kept,
+        cooperative=variant.cooperative,
+    )
     label = f"{chosen.name}:{variant.name}" if source is None else f"{name}, like {like}"
     return Inspection(label, model or config.name, grid, variant.threads, traced)
 
@@ -325,6 +335,7 @@ def _flow_rows(line: int, r: LineFlow) -> Iterator[Row]:
         ("warp barrier", r.warp_barriers),
         ("shuffle", r.shuffles),
         ("vote", r.votes),
+        ("product", r.products),
     ):
         if count:
             yield Row(line, "", what, count)
@@ -355,6 +366,7 @@ def _totals(t: Trace) -> dict[str, int | float]:
         "warp_barriers": sum(r.warp_barriers for r in t.flow),
         "shuffles": sum(r.shuffles for r in t.flow),
         "votes": sum(r.votes for r in t.flow),
+        "products": sum(r.products for r in t.flow),
         "branches": sum(r.branches for r in t.flow),
         "divergent_branches": sum(r.divergent_branches for r in t.flow),
     }
@@ -386,6 +398,8 @@ def _sentences(totals: dict[str, int | float]) -> list[str]:
         f"warps: {n['barriers']:,} times at a barrier, {n['warp_barriers']:,} at a warp barrier, {n['shuffles']:,} "
         f"shuffles, {n['votes']:,} votes; {n['divergent_branches']:,} of {n['branches']:,} branches diverge"
     )
+    if n["products"]:
+        lines.append(f"Tensor Cores: {n['products']:,} products of 16 x 16 by 16 x 8")
     return lines
 
 

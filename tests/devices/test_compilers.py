@@ -51,6 +51,39 @@ def test_kernels_are_right(compiler: str) -> None:
                 np.testing.assert_allclose(arrays[name], expected, rtol=1e-4, atol=1e-4)
 
 
+BRACES = """// doubles
+extern "C" __global__ void k(int* out, int n) {
+  if (n > 0) { out[0] = 2;
+}
+
+"""
+
+
+@pytest.mark.parametrize("build", ["plain", "traced", "sanitized"])
+def test_a_missing_brace_is_told_at_the_kernels_end(compiler: str, build: builder.Build) -> None:
+    """And nothing of the lines that stand behind the kernel, where compilers notice it."""
+    with pytest.raises(LabError) as caught:
+        builder.build_kernel(BRACES, "kernel.cu", {}, build)
+    assert str(caught.value).splitlines() == [
+        "kernel does not compile:",
+        "kernel.cu:4:1: error: expected a `}`: the source ends here, and a `{` is still open",
+        "    4 | }",
+    ]
+
+
+def test_what_is_wrong_before_a_missing_brace_is_told_too(compiler: str) -> None:
+    with pytest.raises(LabError) as caught:
+        builder.build_kernel(BRACES.replace("out[0]", "nonsense[0]"), "kernel.cu", {})
+    told = str(caught.value)
+    assert (
+        "kernel.cu:3:" in told and "nonsense" in told and "kernel.cu:4:1: error: expected" in told
+    )
+    assert "simt" not in told
+    with pytest.raises(LabError) as caught:  # what never ended hides the brace
+        builder.build_kernel(BRACES.replace("// doubles", "/* doubles"), "kernel.cu", {})
+    assert "kernel.cu:1:1: error: unterminated" in str(caught.value).replace("conditional ", "")
+
+
 def test_broken_kernels_are_told(compiler: str) -> None:
     device = SimtDevice()
     for body, message in {

@@ -46,14 +46,18 @@ SHUFFLES = {
 }
 
 
-@pytest.mark.parametrize(("call", "width"), list(itertools.product(SHUFFLES, [32, 16, 8])))
-def test_shuffle_reads_the_lane_that_cuda_defines(
-    any_device: Device, call: str, width: int
-) -> None:
-    code = call.removesuffix(")").replace("m,", "0xffffffffu,").replace("v,", "v,") + f", {width})"
-    got = run(any_device, f"int v = 100 + threadIdx.x % 32; out[threadIdx.x] = {code};", n=96)
-    lanes = [100 + SHUFFLES[call](t % 32, width) for t in range(96)]
-    assert got.tolist() == lanes
+def test_shuffle_reads_the_lane_that_cuda_defines(any_device: Device) -> None:
+    cases = list(itertools.product(SHUFFLES, [32, 16, 8]))
+    code = "".join(
+        f"\nout[96 * {i} + threadIdx.x] = "
+        f"{call.removesuffix(')').replace('m,', '0xffffffffu,')}, {width});"
+        for i, (call, width) in enumerate(cases)
+    )
+    body = f"int v = 100 + threadIdx.x % 32;{code}"
+    got = run(any_device, body, n=96, out=np.full(96 * len(cases), -7, np.int32))
+    for (call, width), lanes in zip(cases, got.reshape(-1, 96).tolist(), strict=True):
+        expected = [100 + SHUFFLES[call](t % 32, width) for t in range(96)]
+        assert lanes == expected, (call, width)
 
 
 def test_ballots_and_block_votes(any_device: Device) -> None:
@@ -303,6 +307,15 @@ def test_misaligned_access_is_told(simt: SimtDevice, body: str, type_name: str, 
         match=rf"kernel.cu:{line} accesses '(const )?(struct )?{type_name}' at address .* a GPU faults",
     ):
         run(simt, body)
+
+
+def test_a_trap_ends_the_launch_and_says_where(simt: SimtDevice) -> None:
+    told = r"^Kernel kernel <<<.*block \(0,0,0\), thread \(5,0,0\), .*__trap at kernel.cu:3 ended the launch"
+    with pytest.raises(LabError, match=told):
+        run(simt, "if (threadIdx.x == 5) __trap();\nout[threadIdx.x] = 1;", n=8)
+    assert (
+        run(simt, "if (threadIdx.x == 9) __trap();\nout[threadIdx.x] = 1;", n=8).tolist() == [1] * 8
+    )
 
 
 def test_aligned_vector_access_is_fine(any_device: Device) -> None:

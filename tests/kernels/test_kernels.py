@@ -17,7 +17,13 @@ KV_TYPES: dict[str, type] = {"half": np.float16, "float": np.float32}
 
 
 def kv_types(op: Op) -> dict[str, type]:
-    return KV_TYPES if op.name in ("rope_kv", "attention") else {"half": np.float16}
+    return KV_TYPES if {"keys", "values"} <= set(names(op)) else {"half": np.float16}
+
+
+def names(op: Op) -> list[str]:
+    """The parameters of the op's signature."""
+    source = next(iter(op.variants.values())).source
+    return [p.name for p in parse_signature(source, {"KV": "half"}).parameters]
 
 
 def distance(got: np.ndarray, expected: np.ndarray) -> float:
@@ -29,7 +35,7 @@ def distance(got: np.ndarray, expected: np.ndarray) -> float:
     return float(np.linalg.norm(np.nan_to_num(got) - np.nan_to_num(expected)))
 
 
-def allowed(op: Op, case: Case, name: str, rng: np.random.Generator) -> float:
+def allowed(op: Op, variant: Variant, case: Case, name: str, rng: np.random.Generator) -> float:
     """How far an output may lie from the reference: a share of its norm, and what its inputs' last digits decide.
 
     A sum whose terms cancel is small against its rounding errors, and fresh data does hit such sums. So the
@@ -44,11 +50,11 @@ def allowed(op: Op, case: Case, name: str, rng: np.random.Generator) -> float:
             for k, v in case.items()
         }
 
-    expected = op.reference(case)[name]
+    expected = op.expected(variant, case)[name]
     share = 2e-3 if case[name].dtype == np.float16 else 2e-5
     norm = float(np.linalg.norm(np.nan_to_num(expected.astype(np.float64))))
     return share * norm + 10 * max(
-        distance(op.reference(moved())[name], expected) for _ in range(3)
+        distance(op.expected(variant, moved())[name], expected) for _ in range(3)
     )
 
 
@@ -58,7 +64,7 @@ def test_variant_equals_reference(any_device: Device, op: Op, variant: Variant) 
     for kv_name, kv in kv_types(op).items():
         kernel = any_device.compile(variant.path, {"KV": kv_name})
         for case in cases(op, rng, kv):
-            expected = op.reference(case)
+            expected = op.expected(variant, case)
             arrays = {
                 k: any_device.array(v) if isinstance(v, np.ndarray) else v for k, v in case.items()
             }
@@ -68,6 +74,7 @@ def test_variant_equals_reference(any_device: Device, op: Op, variant: Variant) 
                 variant.threads,
                 list(arrays.values()),
                 variant.shared_bytes(case),
+                variant.cooperative,
             )
             for name, array in arrays.items():
                 if not isinstance(case[name], np.ndarray) or name == "scores":
@@ -81,7 +88,7 @@ def test_variant_equals_reference(any_device: Device, op: Op, variant: Variant) 
                     assert np.array_equal(got, expected[name]), name
                 else:
                     error = distance(got, expected[name].astype(got.dtype))
-                    assert error <= allowed(op, case, name, rng), (
+                    assert error <= allowed(op, variant, case, name, rng), (
                         name,
                         {k: v for k, v in case.items() if np.isscalar(v)},
                     )
@@ -96,6 +103,5 @@ def test_variants_share_one_signature(op: Op) -> None:
 
 @pytest.mark.parametrize("op", OPS.values(), ids=lambda op: op.name)
 def test_cases_have_the_parameters_of_the_signature(op: Op) -> None:
-    signature = parse_signature(next(iter(op.variants.values())).source, {"KV": "half"})
     for case in cases(op, np.random.default_rng(0)):
-        assert list(case) == [p.name for p in signature.parameters]
+        assert list(case) == names(op)

@@ -1,18 +1,15 @@
 """The op `sample`: even random numbers, the engine's meaning of top-p, and the same draw from every variant."""
 
 from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 from sovereign_lab.devices import Device
-from sovereign_lab.devices.device import Source
 from sovereign_lab.devices.simt.device import SimtDevice
 from sovereign_lab.engine.sampling import Sampling, candidates, penalised
 from sovereign_lab.kernels import drawing
 from sovereign_lab.kernels.registry import Variant, op
-from sovereign_lab.measure.static import nvrtc
 
 SAMPLE = op("sample")
 every_variant = pytest.mark.parametrize("variant", SAMPLE.variants.values(), ids=lambda v: v.name)
@@ -226,15 +223,3 @@ def test_no_order_of_threads_changes_a_draw(simt: SimtDevice, variant: Variant) 
         simt.lane_order = "forward"
     assert found["forward"] == found["reverse"] == found[2] == found[3]
     assert len(set(found["forward"])) > 1
-
-
-@every_variant
-def test_a_block_of_1024_fits_every_gpu(variant: Variant) -> None:
-    reason = nvrtc.why_no_nvrtc()
-    if reason:
-        pytest.skip(reason)
-    source = Source.of(Path(variant.path))
-    for arch in nvrtc.supported_archs():
-        cubin = nvrtc.compile_cubin(source, arch)
-        assert cubin.registers * variant.threads <= 65536, arch
-        assert cubin.spill_loads == 0

@@ -142,8 +142,18 @@ HOSTILE = (
     Hostile(
         "2,048 threads", GOOD, r"a block of 2048 threads; a GPU takes at most 1,024", block=2048
     ),
-    Hostile("a grid of zero", GOOD, r"sizes of at least 1; got 0", grid=0),
-    Hostile("a block of zero", GOOD, r"sizes of at least 1; got 0", block=0),
+    Hostile(
+        "a grid of zero",
+        GOOD,
+        r"Kernel double_all: a grid has one to three sizes of at least 1; got 0",
+        grid=0,
+    ),
+    Hostile(
+        "a block of zero",
+        GOOD,
+        r"Kernel double_all: a block has one to three sizes of at least 1; got 0",
+        block=0,
+    ),
     Hostile(
         "a cooperative grid too large",
         GOOD,
@@ -219,7 +229,13 @@ HOSTILE = (
         "exit", body("exit(3);"), r"<<<1, 64>>> ended its process, with exit status 3", "crash"
     ),
     Hostile("abort", body("abort();"), CRASHED + "ABRT", "crash"),
-    Hostile("trap", body("__builtin_trap();"), CRASHED + "(ILL|TRAP)", "crash"),
+    Hostile(
+        "trap",
+        body("if (i == 5) __trap();"),
+        r"thread \(5,0,0\).*__trap at kernel.cu:3",
+        where="trap",
+    ),
+    Hostile("trap of the host", body("__builtin_trap();"), CRASHED + "(ILL|TRAP)", "crash"),
     Hostile(
         "all memory",  # malloc ends with nullptr, as on a GPU
         body(
@@ -239,7 +255,11 @@ HOSTILE = (
     Hostile(
         "semicolon missing", body("y[i] = 2.0f * x[i]"), r"kernel.cu:3:\d+: error: expected .*;"
     ),
-    Hostile("brace missing", GOOD[: GOOD.rindex("}")], r"error: expected .*}"),
+    Hostile(
+        "brace missing",
+        GOOD[: GOOD.rindex("}")],
+        r"kernel.cu:3:\d+: error: expected a `}`: .*still open\n +3 \|     if \(i < n\) y\[i\] = 2.0f \* x\[i\];$",
+    ),
     Hostile(
         "parenthesis missing", body("y[i] = 2.0f * (x[i];"), r"kernel.cu:3:\d+: error: expected"
     ),

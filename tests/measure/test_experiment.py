@@ -1,21 +1,24 @@
 """Experiments: what is checked, proposed and written down; no test asserts a time."""
 
+import re
 import subprocess
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from tqdm import tqdm
 
 from sovereign_lab.engine import Engine
 from sovereign_lab.engine.sampling import Sampling
 from sovereign_lab.errors import LabError
 from sovereign_lab.kernels.registry import op
 from sovereign_lab.measure import mine
-from sovereign_lab.measure.experiment import Experiment, experiment
+from sovereign_lab.measure.experiment import Experiment, experiment, progress
 from sovereign_lab.measure.experiment.job import check
 from sovereign_lab.measure.ledger import ledger
 from sovereign_lab.measure.mine import edit, with_kernels
@@ -49,7 +52,7 @@ class Here(Worker):
     """Runs calls in this process, where a test can replace functions."""
 
     def call(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        kwargs.pop("time_limit", None)
+        kwargs.pop("on_progress", None)
         return function(*args, **kwargs)
 
 
@@ -123,6 +126,18 @@ def test_a_phase_is_a_change(tiny: Path, here: Here, monkeypatch: pytest.MonkeyP
         ("gemv_q4_0", "warp_per_row", "coalesced")
     ]
     assert entry.verdict == "keep"
+
+
+@pytest.mark.parametrize(
+    ("asked", "tokens", "rounds"), [({}, 2, 5), ({"tokens": 3}, 3, 5), ({"rounds": 7}, 2, 7)]
+)
+def test_the_simt_device_is_given_few_passes(
+    tiny: Path, here: Here, monkeypatch: pytest.MonkeyPatch,
+    asked: dict[str, int], tokens: int, rounds: int,
+) -> None:  # fmt: skip
+    timed(monkeypatch, 3.0, 2.0)
+    entry = experiment("t", "h", predict=1.2, phase="5", model=tiny, **asked).run(here)  # type: ignore[arg-type]
+    assert (entry.setup.tokens, len(entry.base_ms)) == (tokens, rounds)
 
 
 def test_a_measurement_outlives_a_ledger_that_cannot_be_written(
@@ -223,6 +238,24 @@ def test_a_kernel_kept_by_name(tiny: Path, here: Here, monkeypatch: pytest.Monke
     assert (kernel.name, kernel.threads, kernel.rows_per_block) == ("mine", 64, 2)
 
 
+def test_a_launch_of_its_own_is_run_and_written_down(
+    tiny: Path, here: Here, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    timed(monkeypatch, 3.0, 2.0)
+    source = """#include <cooperative_groups.h>
+extern "C" __global__ void add(float* x, const float* y, int n) {
+  cooperative_groups::this_grid().sync();
+  for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += gridDim.x * blockDim.x) x[i] += y[i];
+}
+"""
+    made = edit("add", source, threads=32, grid=2, cooperative=True)
+    entry = experiment("t", "h", predict=1, change={"add": made}, model=tiny).run(here)
+    assert entry.checks is not None and entry.checks.ok
+    kernel = ledger().entry(1).kernel("add")
+    assert (kernel.threads, kernel.grid, kernel.cooperative) == (32, 2, True)
+    assert "add: mine, 32 threads a block, a grid of 2, cooperative" in entry._repr_html_()
+
+
 def test_a_failure_is_written_down_and_raised(tiny: Path, here: Here) -> None:
     def ask(source: str) -> Experiment:
         return experiment("t", "h", predict=1.5, change={"gemv_q4_0": source}, model=tiny)
@@ -263,10 +296,15 @@ def test_a_ledger_that_cannot_be_written_stops_it_before_anything_runs(
     assert place.read_bytes() == before
 
 
-def test_in_a_worker_of_its_own(tiny: Path) -> None:
+def test_in_a_worker_of_its_own(
+    tiny: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     """The whole way: a kernel is measured, and one that never ends costs its process alone."""
+    monkeypatch.setattr(progress, "SHOWN_AFTER", 0.0)
+    monkeypatch.setattr(progress, "tqdm", partial(tqdm, mininterval=0))
     asked = experiment("t", "h", predict=1.5, phase="5", model=tiny, rounds=5, tokens=2)
-    entry = asked.run()
+    entry = asked.run(progress=True)
+    assert re.search(r"Phase [35].* 0/5 .*[1-4]/5 ", capsys.readouterr().err, re.DOTALL)
     assert entry.state == "measured" and entry.verdict in ("keep", "revert", "no difference")
     assert all(ms > 0 for ms in (*entry.base_ms, *entry.change_ms))
     first = COALESCED.index("{", COALESCED.index("__global__")) + 1
@@ -316,7 +354,6 @@ def test_a_killed_process_leaves_its_experiment_unfinished(tiny: Path, place: Pa
         (dict(phase=None, change={"gemm": "coalesced"}), "no op 'gemm'"),
         (dict(phase=None, change={"add": edit("swiglu", "x")}), "one of swiglu, not of add"),
         (dict(phase=None, change={"swiglu": "elementwise"}), "8b does not launch swiglu"),
-        (dict(phase=None, change={"add": edit("add", "x", grid=4)}), "asks for another launch"),
         (dict(rounds=4), "at least 5 rounds"),
         (dict(tokens=0), "at least 1 token"),
         (dict(position=-1), "from position 0"),
@@ -333,7 +370,7 @@ def test_positions_past_the_context_are_told_before_it_begins(
     tiny: Path, here: Here, place: Path
 ) -> None:
     with pytest.raises(LabError, match="do not fit"):
-        experiment("t", "h", predict=1.5, phase="5", model=tiny, position=60).run(here)
+        experiment("t", "h", predict=1.5, phase="5", model=tiny, position=63).run(here)
     assert ledger().entries == ()
 
 

@@ -11,6 +11,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -339,6 +340,24 @@ def test_an_old_ledger_is_brought_up(filled: Path, monkeypatch: pytest.MonkeyPat
         assert db.execute("SELECT mood FROM experiments WHERE id = 2").fetchone() == ("two",)
     begin(filled, setup("five"))
     assert len(ledger(filled).entries) == 5
+
+
+def test_a_ledger_of_the_first_version_is_read(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it did not know of a launch is what every launch was then."""
+    with monkeypatch.context() as then:
+        then.setattr(ledger_file, "MIGRATIONS", MIGRATIONS[:1])
+        with ledger_file.opened(path) as db:
+            db.execute(
+                "INSERT INTO experiments (state, started, title, hypothesis, predicted, baseline, phase, model,"
+                " environment, position, tokens) VALUES"
+                " ('unfinished', '2026-01-01 00:00:00', 't', 'h', 1.5, '3', NULL, 'm', '{\"device\": \"d\"}', 16, 4)"
+            )
+            row = (1, "add", "mine", 256, 4, None, "b\nc\n", "elementwise", "a\nc\n")
+            db.execute("INSERT INTO kernels VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", row)
+    assert ledger(path).entry(1).setup == setup()
+    wide = replace(KERNEL, grid=7, cooperative=True)
+    begin(path, setup(kernels=(wide,)))
+    assert ledger(path).entry(2).kernel("add") == wide
 
 
 def test_a_step_that_fails_changes_nothing(filled: Path, monkeypatch: pytest.MonkeyPatch) -> None:

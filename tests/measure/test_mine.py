@@ -29,9 +29,11 @@ def test_parent_is_the_one_of_phase_8b_or_named_by_name_or_step() -> None:
 def test_the_parents_launch_applies_but_for_what_is_given() -> None:
     case = {"rows": 9}
     plain, changed = edit("gemv_q4_0", ""), edit("gemv_q4_0", "", threads=64, rows_per_block=2)
-    assert (plain.variant().threads, plain.blocks(case)) == (COALESCED.threads, 3)
-    assert (changed.variant().threads, changed.blocks(case)) == (64, 5)
-    assert edit("gemv_q4_0", "", grid=7).blocks(case) == 7
+    assert (plain.variant().threads, GEMV.grid(plain.variant(), case)) == (COALESCED.threads, 3)
+    assert (changed.variant().threads, GEMV.grid(changed.variant(), case)) == (64, 5)
+    fixed = edit("gemv_q4_0", "", grid=7, cooperative=True).variant()
+    assert (GEMV.grid(fixed, case), fixed.cooperative) == (7, True)
+    assert not plain.variant().cooperative
     assert edit("gemv_q4_0", "", shared_bytes=512).variant().shared_bytes(case) == 512
 
 
@@ -80,10 +82,40 @@ def test_an_engine_runs_a_kept_kernel(simt: SimtDevice) -> None:
     assert np.array_equal(engine.logits([1, 2, 3]), expected)
 
 
+STRIDE = """
+extern "C" __global__ void add(float* x, const float* y, int n) {
+  SYNC
+  for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += gridDim.x * blockDim.x) x[i] += y[i];
+}
+"""
+
+
+def test_an_engine_launches_a_grid_of_the_edits_own(simt: SimtDevice) -> None:
+    engine = Engine(load_model("synthetic:tiny"), simt, context=16)
+    expected = engine.logits([1, 2, 3])
+
+    def run(source: str, grid: int) -> np.ndarray:
+        made = edit("add", source, threads=32, grid=grid)
+        return with_kernels(engine, {"add": made}).logits([1, 2, 3])
+
+    assert np.array_equal(run(STRIDE.replace("SYNC", ""), grid=2), expected)
+    short = op("add").variant("elementwise").source  # covers no more than its blocks do
+    assert not np.array_equal(run(short, grid=1), expected)
+
+
+def test_an_engine_launches_cooperatively(simt: SimtDevice) -> None:
+    engine = Engine(load_model("synthetic:tiny"), simt, context=16)
+    source = "#include <cooperative_groups.h>" + STRIDE.replace(
+        "SYNC", "cooperative_groups::this_grid().sync();"
+    )
+    made = edit("add", source, grid=2, cooperative=True)
+    together = with_kernels(engine, {"add": made})
+    assert np.array_equal(together.logits([1, 2, 3]), engine.logits([1, 2, 3]))
+    with pytest.raises(LabError, match="a launch that is not cooperative"):
+        with_kernels(engine, {"add": edit("add", source, grid=2)}).logits([1])
+
+
 def test_an_engine_refuses_what_it_does_not_launch(simt: SimtDevice) -> None:
     engine = Engine(load_model("synthetic:tiny"), simt, context=16)
     with pytest.raises(LabError, match=r"does not launch swiglu; .*: 0, 1, 2, 3, 4, 5"):
         with_kernels(engine, {"swiglu": "elementwise"})
-    fixed = edit("gemv_q4_0", COALESCED.source, grid=4)
-    with pytest.raises(LabError, match="as many blocks as cover the work"):
-        with_kernels(engine, {"gemv_q4_0": fixed})

@@ -105,6 +105,10 @@ WRONG = [
         kind=OUT, line=4, lane=3, says="far from any array",
     ),
     Wrong(
+        "a trap", T + "if (t == 5) __trap();\ny[t] = x[t];", kind="trap", line=3, lane=5,
+        says="__trap at kernel.cu:3 ended the launch",
+    ),
+    Wrong(
         "shared, one past", T + "__shared__ float s[32];\ns[t + 1] = x[t];\n__syncthreads();\ny[t] = s[t > 0 ? t : 1];",
         kind=OUT, line=4, array="s", lane=31, says="uses index 32 of `s` (32 floats, shared)",
     ),

@@ -271,3 +271,50 @@ def test_it_starts_ahead_and_again_after_close() -> None:
 def test_launch_shapes_in_words() -> None:
     assert launch_words("k", 4, (32, 2)) == "Kernel k <<<4, (32, 2)>>>"
     assert launch_words("k", (1, 2, 3), 32) == "Kernel k <<<(1, 2, 3), 32>>>"
+
+
+def test_progress_is_each_step_in_the_callers_thread(shared: Worker) -> None:
+    told: list[tuple[str, int]] = []
+    shared.call(
+        jobs.sleep_in_steps, 3, 0.0, on_progress=lambda what: told.append((what, threading.get_ident()))
+    )  # fmt: skip
+    assert [what for what, _ in told][-3:] == ["Step 0", "Step 1", "Step 2"]
+    assert {thread for _, thread in told} == {threading.get_ident()}
+
+
+def test_a_callback_that_fails_ends_the_work_and_not_the_worker(shared: Worker) -> None:
+    def fail(what: str) -> None:
+        raise ValueError(what)
+
+    before = shared.call(jobs.pid)
+    with pytest.raises(ValueError, match="The call of sleep_on"):
+        shared.call(jobs.sleep_on, "Kernel k <<<1, 32>>>", on_progress=fail)
+    assert shared.call(jobs.pid) != before
+
+
+def test_a_call_is_cancelled_from_another_thread(shared: Worker) -> None:
+    shared.cancel()  # nothing runs: the next call is not meant
+    before = shared.call(jobs.pid)
+    working = threading.Event()
+
+    def watch(what: str) -> None:
+        if what == "Kernel k <<<1, 32>>>":
+            working.set()
+
+    with ThreadPoolExecutor(2) as pool:
+        call = pool.submit(shared.call, jobs.sleep_on, "Kernel k <<<1, 32>>>", on_progress=watch)
+        assert working.wait(30)
+        waiting = pool.submit(shared.call, jobs.pid)  # its turn has not come
+        shared.cancel()
+        with pytest.raises(WorkerEnded, match=r"^Kernel k <<<1, 32>>> was cancelled") as caught:
+            call.result(30)
+        assert waiting.result(30) != before
+    assert (caught.value.reason, caught.value.doing) == ("cancelled", "Kernel k <<<1, 32>>>")
+    assert works(shared)
+
+
+def test_a_call_can_be_cancelled_while_its_worker_starts() -> None:
+    with Worker("simt") as worker:
+        with pytest.raises(WorkerEnded, match="was cancelled"):
+            worker.call(jobs.pid, on_progress=lambda what: worker.cancel())
+        assert works(worker)

@@ -198,13 +198,14 @@ def build_kernel(text: str, name: str, defines: Mapping[str, str], build: Build 
         *(f"-D{k}={v}" for k, v in sorted(defines.items())),
     ]
     flags += compiler.frame_flags
-    code, stem = entry_source(text, name), Path(name).stem
+    code, stem, kernel = entry_source(text, name), Path(name).stem, _Written(name, text)
     if build == "traced":
-        return _build(compiler, code, [*flags, "-DSIMT_TRACED", *compiler.watch_flags], stem)
+        flags += ["-DSIMT_TRACED", *compiler.watch_flags]
+        return _build(compiler, code, flags, stem, kernel)
     if may_misalign(text):
         flags.append("-fsanitize=alignment")
     if build == "plain":
-        return _build(compiler, code, flags, stem)
+        return _build(compiler, code, flags, stem, kernel)
     # Behind the kernel, for a guard that lies behind its shared memory.
     code += "SIMT_SHARED_GUARD(simt_guard_last)\n"
     # A null pointer that is followed is to be seen, not reasoned away.
@@ -215,7 +216,7 @@ def build_kernel(text: str, name: str, defines: Mapping[str, str], build: Build 
         *compiler.watch_flags,
         *compiler.volatile_flags,
     ]
-    return _build(compiler, code, flags, stem, _build_checks(compiler))
+    return _build(compiler, code, flags, stem, kernel, _build_checks(compiler))
 
 
 def _build_checks(compiler: Compiler) -> Path:
@@ -232,15 +233,29 @@ def build_pool() -> Path:
     return _build(compiler, (SHIM / "pool.cpp").read_text(), [*compiler.flags], "pool")
 
 
+@dataclass(frozen=True)
+class _Written:
+    """A kernel as it was written, without the lines that `entry_source` puts behind it."""
+
+    name: str
+    text: str
+
+    @property
+    def lines(self) -> int:
+        """Of the compiler's words, those about later lines are not about the kernel."""
+        return self.text.count("\n") + 1
+
+
 def _build(
     compiler: Compiler,
     code: str,
     flags: list[str],
     stem: str,
+    kernel: _Written | None = None,
     beside: Path | None = None,
     link: bool = True,
 ) -> Path:
-    """Compile `code`; link it, `beside` another object, unless the object itself is wanted."""
+    """Compile `code`, of a `kernel` or not; link it, `beside` another object, unless the object itself is wanted."""
     digest = hashlib.sha256(
         "\0".join([*compiler.command, compiler.version, _cpu(), _headers(), code]).encode()
     )
@@ -265,13 +280,13 @@ def _build(
                     "memory runs out or the compiler itself is broken."
                 )
             if done.returncode:
-                raise LabError(_explain(done.stderr, stem))
+                raise LabError(_explain(done.stderr, stem, kernel))
         with whole_or_nothing(result) as part:
             shutil.copyfile(linked if link else compiled, part)
     return result
 
 
-def _explain(stderr: str, stem: str) -> str:
+def _explain(stderr: str, stem: str, kernel: _Written | None = None) -> str:
     if "No space left on device" in stderr:
         folder = tempfile.gettempdir()
         return f"{stem} cannot be compiled: the disk of {folder} is full; free some space, or set TMPDIR."
@@ -281,9 +296,49 @@ def _explain(stderr: str, stem: str) -> str:
             f"{stem}: its local variables take {frame.group(1)} bytes a thread; the SIMT device allows "
             f"{MAX_FRAME_BYTES}, and on a GPU they would spill to local memory. Use shared memory or smaller arrays."
         )
-    lines = stderr.splitlines()
+    lines = stderr.splitlines() if kernel is None else _about_kernel(stderr, kernel)
     start = next((i for i, line in enumerate(lines) if "error" in line), 0)
     return f"{stem} does not compile:\n" + "\n".join(lines[start : start + 12])
+
+
+_DIAGNOSTIC = re.compile(
+    r"(?P<file>[^:\s][^:]*):(?P<line>\d+):\d+: (?P<kind>.*?error|warning|note): "
+)
+_CONTEXT = re.compile(r"[^:\s][^:]*: (In|At) .*:$")
+
+
+def _about_kernel(stderr: str, kernel: _Written) -> list[str]:
+    """The compiler's words without those about the lines behind the kernel, which are none of the learner's.
+
+    A compiler notices there that a `}` is missing, and says so of another brace: that is said of the kernel's last
+    line. Where nothing else is left, all words.
+    """
+    mine: list[str] = []
+    context: list[str] = []
+    behind = open_brace = False
+    for line in stderr.splitlines():
+        if _CONTEXT.match(line):  # of the next one
+            context = [line]
+            continue
+        found = _DIAGNOSTIC.match(line)
+        if found and found["kind"] != "note":  # a note belongs to the words before it
+            behind = "at end of input" in line or (
+                found["file"] == kernel.name and int(found["line"]) > kernel.lines
+            )
+            open_brace |= behind and bool(re.search(r"expected .\}", line))
+            mine += [] if behind else context
+            context = []
+        if not behind:
+            mine.append(line)
+    if open_brace and not any("unterminated" in line for line in mine):
+        code = kernel.text.rstrip()
+        number, last = code.count("\n") + 1, code.rpartition("\n")[2]
+        mine += [
+            f"{kernel.name}:{number}:{len(last)}: error: expected a `}}`: the source ends here, and a `{{` is still "
+            "open",
+            f"{number:>5} | {last}",
+        ]
+    return mine if any("error" in line for line in mine) else stderr.splitlines()
 
 
 @cache

@@ -5,7 +5,7 @@ import io
 import json
 import sqlite3
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from html import escape
 from pathlib import Path
 from statistics import median
@@ -156,8 +156,7 @@ class Entry:
             f"<p><b>Experiment {self.id}: {escape(self.setup.title)}</b></p><table>{facts}</table>"
         ]
         for kernel in self.setup.kernels:
-            summary = f"{kernel.op}: {kernel.name}, {kernel.threads} threads a block"
-            parts.append(_folded(summary, kernel.source))
+            parts.append(_folded(f"{kernel.op}: {kernel.name}, {kernel.launch}", kernel.source))
             if kernel.base_source:
                 parts.append(_folded(f"{kernel.op}: what changed", kernel.diff()))
         if self.base_ms:
@@ -303,7 +302,7 @@ def _entry(db: sqlite3.Connection, path: Path, row: sqlite3.Row) -> Entry:
         environment=json.loads(row["environment"]),
         position=row["position"],
         tokens=row["tokens"],
-        kernels=tuple(KernelChange(*tuple(k)[1:]) for k in kernels),
+        kernels=tuple(_kernel(k) for k in kernels),
     )
     return Entry(
         path=path,
@@ -323,6 +322,11 @@ def _entry(db: sqlite3.Connection, path: Path, row: sqlite3.Row) -> Entry:
         decision=decision and decision["decision"],
         why=decision and decision["why"],
     )
+
+
+def _kernel(row: sqlite3.Row) -> KernelChange:
+    facts = {field.name: row[field.name] for field in fields(KernelChange)}
+    return KernelChange(**facts | {"cooperative": bool(row["cooperative"])})
 
 
 def _number(value: float | None) -> float | None:

@@ -70,6 +70,10 @@ MIGRATIONS: tuple[Sequence[str], ...] = (
             decided TEXT NOT NULL
         )""",
     ),
+    (
+        "ALTER TABLE kernels ADD COLUMN grid INTEGER",  # blocks; NULL: as many as cover the work
+        "ALTER TABLE kernels ADD COLUMN cooperative INTEGER NOT NULL DEFAULT 0",
+    ),
 )
 
 

@@ -25,7 +25,8 @@ Decision = Literal["keep", "revert"]
 class KernelChange:
     """An op's new kernel and the baseline's, both as text. `base_name` is "" where the baseline lacks the op.
 
-    `rows_per_block` and `shared_bytes` as in Variant; `shared_bytes` is None where the variant works it out.
+    `rows_per_block`, `shared_bytes` and `cooperative` as in Variant; `shared_bytes` is None where the variant works it
+    out. `grid`: blocks, None for as many as cover the work.
     """
 
     op: str
@@ -36,6 +37,15 @@ class KernelChange:
     source: str
     base_name: str
     base_source: str
+    grid: int | None = None
+    cooperative: bool = False
+
+    @property
+    def launch(self) -> str:
+        """How it is launched, as far as one tells a launch from another."""
+        words = [f"{self.threads} threads a block"]
+        words += [] if self.grid is None else [f"a grid of {self.grid}"]
+        return ", ".join(words + (["cooperative"] if self.cooperative else []))
 
     def diff(self) -> str:
         """What changes from the baseline's source to this one, as `diff -u` says it."""
@@ -118,11 +128,12 @@ def begin(path: Path, setup: Setup) -> int:
         number = cursor.lastrowid
         assert number is not None
         db.executemany(
-            "INSERT INTO kernels VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            "INSERT INTO kernels (experiment, op, name, threads, rows_per_block, shared_bytes, source, base_name,"
+            " base_source, grid, cooperative) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
             [
                 (
                     number, k.op, k.name, k.threads, k.rows_per_block, k.shared_bytes, k.source, k.base_name,
-                    k.base_source,
+                    k.base_source, k.grid, k.cooperative,
                 )
                 for k in s.kernels
             ],

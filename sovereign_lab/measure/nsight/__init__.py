@@ -25,7 +25,7 @@ from typing import Any
 from sovereign_lab.devices import Device
 from sovereign_lab.devices.cuda import why_no_gpu
 from sovereign_lab.kernels.registry import Op, Variant, find_kernel
-from sovereign_lab.measure.workload import DEFINES, workload
+from sovereign_lab.measure.workload import COUNT, DEFINES, workload
 from sovereign_lab.models.model import Config
 
 LOAD_REQUESTS = "l1tex__t_requests_pipe_lsu_mem_global_op_ld.sum"
@@ -38,6 +38,7 @@ IDEAL_WAVEFRONTS = "memory_l1_wavefronts_shared_ideal"
 REGISTERS = "launch__registers_per_thread"
 OCCUPANCY = "sm__maximum_warps_per_active_cycle_pct"
 DURATION = "gpu__time_duration.sum"
+TENSOR_CORES = "sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_elapsed"
 
 # Nsight Compute's name -> what it counts. Those of the L1's hardware counters come first: they need no
 # instrumented kernel, and are asked for alone where the whole list is refused.
@@ -47,6 +48,7 @@ METRICS = {
     STORE_REQUESTS: "requests of global stores",
     STORE_SECTORS: "sectors of global stores",
     DURATION: "ns, caches emptied before",
+    TENSOR_CORES: "% of the time, Tensor Cores at work, over all SMs",
     REGISTERS: "registers a thread",
     OCCUPANCY: "% of an SM's warps that fit at once",
     L2_SECTORS: "sectors of global loads and stores, by address",
@@ -169,11 +171,12 @@ def count(
     seed: int = 0,
     seconds: float = 60,
     keep: Path | None = None,
+    tokens: int = COUNT,
 ) -> Counters:
     """Counters of each of `kernels` ("op:variant"), launched once on the arguments of `workload`.
 
     All of them in one run of ncu, which takes at most `seconds`; a metric that ncu does not know is left out and the
-    rest is asked for again. `keep`: a file for all that ncu prints, and what was launched. Never raises for what the
+    rest is asked for again. `tokens`: of the ops that take many. `keep`: a file for all that ncu prints, and what was launched. Never raises for what the
     machine lacks: `reason` says it.
     """
     reason = why_no_gpu()
@@ -191,7 +194,7 @@ def count(
     launched: list[dict[str, str]] = []
     while asked and time.monotonic() < deadline:
         output, launched = _run(
-            ncu, asked, kernels, config, position, seed, deadline - time.monotonic()
+            ncu, asked, kernels, config, position, seed, tokens, deadline - time.monotonic()
         )
         if keep:
             said = "".join(f"launched {json.dumps(line)}\n" for line in launched)
@@ -246,6 +249,7 @@ def _run(
     config: Config,
     position: int,
     seed: int,
+    tokens: int,
     seconds: float,
 ) -> tuple[str, list[dict[str, str]]]:
     """Run ncu around the kernels: everything that it printed, and what the process inside says it launched."""
@@ -258,6 +262,7 @@ def _run(
                     "config": asdict(config),
                     "position": position,
                     "seed": seed,
+                    "tokens": tokens,
                     "kernels": list(kernels),
                     "seconds": 0.7 * seconds,  # the rest is ncu's, to start and to write
                     "launched": str(launched),
@@ -386,11 +391,12 @@ def launch_us(
     kernel = device.compile(variant.path, DEFINES)
     args = device.arguments(host)
     grid, shared = which.grid(variant, host), variant.shared_bytes(host)
+    launch = (kernel, grid, variant.threads, list(args.values()), shared, variant.cooperative)
     launches = LAUNCHES if device.properties.kind == "cuda" else 2
-    device.launch(kernel, grid, variant.threads, list(args.values()), shared)
+    device.launch(*launch)
     with device.capture() as capture:
         for _ in range(launches):
-            device.launch(kernel, grid, variant.threads, list(args.values()), shared)
+            device.launch(*launch)
     samples = []
     for repeat in range(REPEATS + 1):
         # What is changed in place starts afresh: a position would leave its context, sums would grow.

@@ -253,7 +253,15 @@ def _ours(
 ) -> Iterator[tuple[str, float]]:
     args = workload(op, config, position, seed)
     grid, dynamic = op.grid(variant, args), variant.shared_bytes(args)
-    traced = trace(variant.path, grid, variant.threads, args, DEFINES, shared_bytes=dynamic)
+    traced = trace(
+        variant.path,
+        grid,
+        variant.threads,
+        args,
+        DEFINES,
+        shared_bytes=dynamic,
+        cooperative=variant.cooperative,
+    )
     yield nsight.LOAD_REQUESTS, traced.requests("load")
     yield nsight.LOAD_SECTORS, traced.sectors("load")
     yield nsight.STORE_REQUESTS, traced.requests("store")

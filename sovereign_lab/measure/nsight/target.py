@@ -12,19 +12,26 @@ from pathlib import Path
 from sovereign_lab.devices import Device, open_device
 from sovereign_lab.errors import LabError
 from sovereign_lab.kernels.registry import find_kernel
-from sovereign_lab.measure.workload import DEFINES, workload
+from sovereign_lab.measure.workload import COUNT, DEFINES, workload
 from sovereign_lab.models.model import Config
 
 
-def launch_once(name: str, device: Device, config: Config, position: int, seed: int) -> str:
+def launch_once(
+    name: str, device: Device, config: Config, position: int, seed: int, tokens: int = COUNT
+) -> str:
     """Launch "op:variant" on its workload and wait for it; the name of the function in its source."""
     which, variant = find_kernel(name)
-    host = workload(which, config, position, seed)
+    host = workload(which, config, position, seed, tokens)
     kernel = device.compile(variant.path, DEFINES)
     args = list(device.arguments(host).values())
     device.synchronize()
     device.launch(
-        kernel, which.grid(variant, host), variant.threads, args, variant.shared_bytes(host)
+        kernel,
+        which.grid(variant, host),
+        variant.threads,
+        args,
+        variant.shared_bytes(host),
+        variant.cooperative,
     )
     device.synchronize()
     return kernel.name
@@ -46,7 +53,9 @@ def main(path: Path, device: Device | None = None) -> None:
             try:
                 if time.monotonic() > end:
                     raise LabError("there was no time left to launch it; give ncu more seconds.")
-                line["function"] = launch_once(name, device, config, job["position"], job["seed"])
+                line["function"] = launch_once(
+                    name, device, config, job["position"], job["seed"], job["tokens"]
+                )
             # One kernel that cannot run must not cost the others their counters.
             except Exception as error:
                 line["error"] = f"{type(error).__name__}: {error}"

@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from sovereign_lab.devices.device import Shape3, Source, three
+from sovereign_lab.devices.device import Shape3, Source, launch_shape
 from sovereign_lab.devices.simt.device import SimtDevice
 from sovereign_lab.errors import LabError
 from sovereign_lab.measure.sanitizer.run import Launch, Run, run
@@ -38,10 +38,10 @@ class Finding:
     """One thing that a kernel does wrong, at one place.
 
     `kind`: "out of bounds", "misaligned", "uninitialised", "unwritten", "race", "barrier", "shuffle", "deadlock",
-    "spin", "timeout" or "lane order". `line` counts in the kernel's file, 0 where no single line is to blame or where
-    it lies in a header, which `explanation` then names; `text` is that line. `lane`, `warp` and `block` (linear in the
-    grid) are those of the first thread that did it, None where there is none. `other_line`: the other access of a race,
-    the other barrier. `chapter`: the notebook that teaches it. `count`: how often it happened.
+    "spin", "timeout", "trap" or "lane order". `line` counts in the kernel's file, 0 where no single line is to blame
+    or where it lies in a header, which `explanation` then names; `text` is that line. `lane`, `warp` and `block`
+    (linear in the grid) are those of the first thread that did it, None where there is none. `other_line`: the other
+    access of a race, the other barrier. `chapter`: the notebook that teaches it. `count`: how often it happened.
     """
 
     kind: str
@@ -136,7 +136,13 @@ def sanitize(
                 f"`outputs` names {', '.join(strange)}, which no array of args is called."
             )
         launch = Launch(
-            chosen, three(grid), three(block), args, shared_bytes, cooperative, masks, timeout
+            chosen,
+            *launch_shape(kernel.name, grid, block),
+            args,
+            shared_bytes,
+            cooperative,
+            masks,
+            timeout,
         )
         runs: list[Run] = []
         for order in lane_orders:

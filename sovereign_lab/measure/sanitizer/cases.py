@@ -30,6 +30,7 @@ def sanitize_variant(
             case,
             {"KV": kv},
             shared_bytes=variant.shared_bytes(case),
+            cooperative=variant.cooperative,
             uninitialised=poisoned(op, case),
         )
 

@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from sovereign_lab.devices.device import Source, three
+from sovereign_lab.devices.device import Source, launch_shape
 from sovereign_lab.devices.simt.device import SimtDevice
 from sovereign_lab.kernels.registry import OPS, Op, Variant
 from sovereign_lab.measure.sanitizer.cases import poisoned
@@ -55,14 +55,20 @@ def _cost(op: Op, variant: Variant, plain: SimtDevice, sanitized: SimtDevice) ->
     grid, shared = op.grid(variant, args), variant.shared_bytes(args)
     written = {name: ~mask for name, mask in poisoned(op, args).items()}
     launch = Launch(
-        source, three(grid), three(variant.threads), args, shared, False, written, timeout=300.0
+        source,
+        *launch_shape(variant.name, grid, variant.threads),
+        args,
+        shared,
+        variant.cooperative,
+        written,
+        timeout=300.0,
     )
     kernel, checked = plain.compile(source), sanitized.compile(source)
     arrays = list(plain.arguments(args).values())
     times = []
     for _ in range(REPEATS + 1):
         began = time.process_time()
-        plain.launch(kernel, grid, variant.threads, arrays, shared)
+        plain.launch(kernel, grid, variant.threads, arrays, shared, variant.cooperative)
         times.append((time.process_time() - began, run(sanitized, checked, launch).cpu_seconds))
     least = [min(column) * 1e3 for column in zip(*times[1:], strict=True)]
     return Cost(f"{op.name}:{variant.name}", *least)

@@ -24,6 +24,7 @@ BARRIERS, PLACES = "05_a_warp_a_row.ipynb", "03_the_double_offset.ipynb"
 CHAPTERS = {
     "out of bounds": PLACES,
     "misaligned": "12_float4.ipynb",
+    "trap": "02_first_working_path.ipynb",
     "deadlock": BARRIERS,
     "spin": BARRIERS,
     "timeout": BARRIERS,
@@ -329,7 +330,9 @@ def tell_fault(report: str, launch: Launch) -> Told:
     else:
         lane, warp = None, None
     kind = (
-        "deadlock"
+        "trap"
+        if "__trap at" in report
+        else "deadlock"
         if report.startswith("deadlock")
         else "barrier"
         if "grid sync" in report

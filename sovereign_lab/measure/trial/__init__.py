@@ -30,7 +30,9 @@ from sovereign_lab.measure.worker import child
 from sovereign_lab.measure.workload import DEFINES, config_of
 
 # What would end the process, hang it or poison a GPU: such a kernel goes no further than the sanitizer.
-GRAVE = ("out of bounds", "misaligned", "barrier", "shuffle", "deadlock", "spin", "timeout")
+GRAVE = (
+    "out of bounds", "misaligned", "trap", "barrier", "shuffle", "deadlock", "spin", "timeout"
+)  # fmt: skip
 SANITIZER_SECONDS = 0.5  # no further shape is begun behind this
 SANITIZER_TIMEOUT = 2.0  # of one launch
 COMPILER = "The compiler"
@@ -77,7 +79,7 @@ def trial(
     if inspect or time:
         config_of(model)  # a model that there is not is better told now
     if engine:
-        check_engine(op_name, made, phase or DEFAULT_PHASE)
+        check_engine(op_name, phase or DEFAULT_PHASE)
         child.doing(f"{LOADING} the model for kernel {made.name}", LOAD_SECONDS)
         child.model(model)
     device = device or child.device()
@@ -138,8 +140,8 @@ def _safe(made: Edit, limit: float, timeout: float) -> tuple[Stage, bool]:
         child.doing(f"{launch_of(made, case)} in the sanitizer", 10 * timeout + 30)
         try:
             report = sanitize(
-                source, made.blocks(case), variant.threads, case,
-                shared_bytes=variant.shared_bytes(case), cooperative=made.cooperative,
+                source, op(made.op).grid(variant, case), variant.threads, case,
+                shared_bytes=variant.shared_bytes(case), cooperative=variant.cooperative,
                 uninitialised=poisoned(op(made.op), case), timeout=timeout,
             )  # fmt: skip
         except LabError as error:

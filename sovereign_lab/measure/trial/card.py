@@ -85,12 +85,12 @@ def geometry_words(made: Edit) -> str:
     """How it is launched, in words."""
     v = made.variant()
     words = [f"{v.threads} threads a block"]
-    if made.grid is not None:
-        words.append(f"a grid of {made.grid}")
+    if v.blocks is not None:
+        words.append(f"a grid of {v.blocks}")
     elif v.rows_per_block:
         words.append(f"{v.rows_per_block} rows a block")
     else:
         words.append("one block")
     if made.shared_bytes is not None:
         words.append(f"{made.shared_bytes:,} bytes of dynamic shared memory")
-    return ", ".join(words + (["cooperative"] if made.cooperative else []))
+    return ", ".join(words + (["cooperative"] if v.cooperative else []))

@@ -43,7 +43,8 @@ def shape_words(case: Mapping[str, Any]) -> str:
 
 def launch_of(made: Edit, args: Arguments) -> str:
     """The kernel and its launch shape, in words."""
-    return launch_words(made.name, made.blocks(args), made.variant().threads)
+    variant = made.variant()
+    return launch_words(made.name, op(made.op).grid(variant, args), variant.threads)
 
 
 def faults(device: Device, kernel: Kernel, made: Edit, case: Case) -> Iterator[str]:
@@ -52,13 +53,13 @@ def faults(device: Device, kernel: Kernel, made: Edit, case: Case) -> Iterator[s
     Raises LabError for a launch that the device refuses or that fails.
     """
     found, variant = op(made.op), made.variant()
-    expected = found.reference(case)
+    expected = found.expected(variant, case)
     fenced = {k: _fenced(v) for k, v in case.items() if isinstance(v, np.ndarray)}
     arrays = {k: device.array(v) for k, v in fenced.items()}
     args = {k: _inside(arrays[k], case[k]) if k in arrays else v for k, v in case.items()}
     device.launch(
-        kernel, made.blocks(case), variant.threads, list(args.values()), variant.shared_bytes(case),
-        made.cooperative,
+        kernel, found.grid(variant, case), variant.threads, list(args.values()), variant.shared_bytes(case),
+        variant.cooperative,
     )  # fmt: skip
     device.synchronize()
     after = {k: device.to_host(v) for k, v in arrays.items()}

@@ -134,8 +134,8 @@ def _replays(
     with device.capture() as capture:
         for i in range(launches):
             device.launch(
-                kernel, made.blocks(args), variant.threads, sets[i % len(sets)], shared,
-                made.cooperative,
+                kernel, op(made.op).grid(variant, args), variant.threads, sets[i % len(sets)], shared,
+                variant.cooperative,
             )  # fmt: skip
 
     def measure() -> float:

@@ -23,7 +23,7 @@ import threading
 import time
 import weakref
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar
 
@@ -42,7 +42,7 @@ from sovereign_lab.measure.worker.child import (
 
 __all__ = ["Worker", "WorkerEnded", "device", "doing", "launch_words", "model", "retire"]
 
-Reason = Literal["time limit", "crash", "memory", "gpu"]
+Reason = Literal["time limit", "crash", "memory", "gpu", "cancelled"]
 T = TypeVar("T")
 
 KEPT_OUTPUT = 64 << 10  # bytes of what a worker prints
@@ -69,7 +69,7 @@ SIGNALS = {
 class WorkerEnded(LabError):
     """The process that ran a call is gone; the caller's own is as it was.
 
-    `reason`: "time limit", "crash", "memory" or "gpu". `doing`: what it was at, as told by `child.doing`.
+    `reason`: "time limit", "crash", "memory", "gpu" or "cancelled". `doing`: what it was at, as told by `child.doing`.
     `signal`: the name of the signal that ended it, where one did. `output`: what it printed last.
     """
 
@@ -87,6 +87,10 @@ class WorkerEnded(LabError):
 
 class _Damaged(Exception):
     """What came over the channel is no message."""
+
+
+class _Cancelled(Exception):
+    """Another thread has asked for the call's end."""
 
 
 @dataclass
@@ -125,6 +129,8 @@ class Worker:
         self._device = device
         self._memory_limit = memory_limit
         self._lock = threading.Lock()
+        self._bell: socket.socket | None = None  # wakes the call that runs, to be cancelled
+        self._bell_lock = threading.Lock()
         self._child: _Child | None = None
         self._output = ""
 
@@ -149,11 +155,27 @@ class Worker:
         with self._lock:
             self._drop()
 
+    def cancel(self) -> None:
+        """End the call that runs, from another thread: it raises WorkerEnded, and the next has a fresh process.
+
+        Calls that wait for their turn stay. Without effect where no call runs.
+        """
+        with self._bell_lock:
+            if self._bell is not None:
+                self._bell.send(b"!")
+
     def call(
-        self, function: Callable[..., T], *args: Any, time_limit: float | None = None, **kwargs: Any
+        self,
+        function: Callable[..., T],
+        *args: Any,
+        time_limit: float | None = None,
+        on_progress: Callable[[str], None] | None = None,
+        **kwargs: Any,
     ) -> T:
         """`function(*args, **kwargs)` in the worker; the function is one that can be imported from a module.
 
+        `on_progress` is called here, in this thread, with the text of each `doing`; an exception of its own ends the
+        process and is raised.
         Raises LabError where the function does, with its text; another exception as it is; WorkerEnded where the
         process ended. An interrupt ends the process too. A call that crashes a process which others have used before
         is repeated once in a fresh one, since the damage may be theirs: let functions change nothing outside.
@@ -167,8 +189,8 @@ class Worker:
                 f"{error}."
             ) from error
         request = HEADER.pack(len(request), zlib.crc32(request)) + request
-        with self._lock:
-            answer = self._answer(request, limit)
+        with self._lock, self._rung() as bell:
+            answer = self._answer(request, limit, bell, on_progress or (lambda what: None))
         if answer.kind == "lab error":
             raise LabError(answer.value)
         if answer.kind == "exception":
@@ -176,16 +198,32 @@ class Worker:
         result: T = answer.value
         return result
 
-    def _answer(self, request: bytes, limit: float) -> Answer:
+    @contextlib.contextmanager
+    def _rung(self) -> Iterator[socket.socket]:
+        """A socket that can be read as soon as the call is to be cancelled."""
+        ours, theirs = socket.socketpair()
+        with ours, theirs:
+            theirs.setblocking(False)
+            with self._bell_lock:
+                self._bell = theirs
+            try:
+                yield ours
+            finally:
+                with self._bell_lock:
+                    self._bell = None
+
+    def _answer(
+        self, request: bytes, limit: float, bell: socket.socket, tell: Callable[[str], None]
+    ) -> Answer:
         child = self._ready()
         used = child.calls > 0
         try:
-            return self._ask(child, request, limit)
+            return self._ask(child, request, limit, bell, tell)
         except WorkerEnded as ended:
             begun = child.doing is not ASKED  # else it was dead or dying before
-            if not used or (begun and ended.reason != "crash"):
+            if not used or ended.reason == "cancelled" or (begun and ended.reason != "crash"):
                 raise
-        return self._ask(self._ready(), request, limit)
+        return self._ask(self._ready(), request, limit, bell, tell)
 
     def _ready(self) -> _Child:
         """The child, or a fresh one: where there is none, where it has died, or where this process is a fork."""
@@ -203,13 +241,20 @@ class Worker:
             child.listen()
             child.end()
 
-    def _ask(self, child: _Child, request: bytes, limit: float) -> Answer:
+    def _ask(
+        self,
+        child: _Child,
+        request: bytes,
+        limit: float,
+        bell: socket.socket,
+        tell: Callable[[str], None],
+    ) -> Answer:
         if child.calls:  # else it may still be starting
             child.doing = ASKED
         child.calls += 1
         child.output.clear()
         try:
-            answer = _converse(child, request, limit)
+            answer = _converse(child, request, limit, bell, tell)
         except ConnectionError:
             self._drop()
             raise _crashed(child) from None
@@ -218,6 +263,9 @@ class Worker:
             raise _ended(
                 child, "crash", "wrote over its process's memory: the answer made no sense."
             ) from None
+        except _Cancelled:
+            self._drop()
+            raise _ended(child, "cancelled", "was cancelled, and its process ended.") from None
         except TimeoutError:
             self._drop()
             allowed = limit if child.doing.seconds is None else child.doing.seconds
@@ -291,10 +339,17 @@ def _end(process: subprocess.Popen[bytes], channel: socket.socket, folder: str, 
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def _converse(child: _Child, request: bytes, limit: float) -> Answer:
-    """Send the request, follow what the child says it does, and return its answer.
+def _converse(
+    child: _Child,
+    request: bytes,
+    limit: float,
+    bell: socket.socket,
+    tell: Callable[[str], None],
+) -> Answer:
+    """Send the request, tell what the child says it does, and return its answer.
 
-    Raises TimeoutError when a step takes too long, ConnectionError when the child is gone, _Damaged.
+    Raises TimeoutError when a step takes too long, ConnectionError when the child is gone, _Cancelled when the bell
+    rings, _Damaged.
     """
     unsent = memoryview(request)
     received = bytearray()
@@ -309,11 +364,14 @@ def _converse(child: _Child, request: bytes, limit: float) -> Answer:
     with selectors.DefaultSelector() as ready:
         ready.register(child.channel, selectors.EVENT_READ | selectors.EVENT_WRITE)
         ready.register(stdout, selectors.EVENT_READ)
+        ready.register(bell, selectors.EVENT_READ)
         while True:
             left = end - time.monotonic()
             if left <= 0:
                 raise TimeoutError
             for key, events in ready.select(left):
+                if key.fileobj is bell:
+                    raise _Cancelled
                 if key.fileobj is stdout:
                     if not child.listen():
                         ready.unregister(stdout)
@@ -332,6 +390,7 @@ def _converse(child: _Child, request: bytes, limit: float) -> Answer:
                     child.listen()
                     return message
                 child.doing = message
+                tell(message.what)
                 end = deadline()
 
 

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from sovereign_lab.devices import Device, open_device
-from sovereign_lab.devices.device import Shape3, three
+from sovereign_lab.devices.device import Dim3, Shape3, launch_shape
 from sovereign_lab.errors import LabError
 from sovereign_lab.models import Model, load_model
 
@@ -92,11 +92,12 @@ def doing(what: str, seconds: float | None = None) -> None:
 def launch_words(kernel: str, grid: Shape3, block: Shape3) -> str:
     """A kernel and its launch shape, for `doing`: "Kernel mine <<<(4, 2), 128>>>". Raises LabError as a launch does."""
 
-    def words(shape: Shape3) -> str:
-        x, y, z = three(shape)
+    def words(shape: Dim3) -> str:
+        x, y, z = shape
         return str(x) if y == z == 1 else f"({x}, {y})" if z == 1 else f"({x}, {y}, {z})"
 
-    return f"Kernel {kernel} <<<{words(grid)}, {words(block)}>>>"
+    grid3, block3 = launch_shape(kernel, grid, block)
+    return f"Kernel {kernel} <<<{words(grid3)}, {words(block3)}>>>"
 
 
 def retire() -> None:

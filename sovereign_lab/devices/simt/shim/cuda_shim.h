@@ -149,6 +149,12 @@ inline float2 __half22float2(__half2 h) { return {(float)h.x, (float)h.y}; }
 inline __half2 __floats2half2_rn(float a, float b) { return {__half(a), __half(b)}; }
 inline __half2 __float22half2_rn(float2 v) { return {__half(v.x), __half(v.y)}; }
 inline __half2 make_half2(__half a, __half b) { return {a, b}; }
+inline __half2 __float2half2_rn(float v) { return {__half(v), __half(v)}; }
+inline __half2 __half2half2(__half v) { return {v, v}; }
+// A product or a difference of two halves is rounded once: it fits a float exactly, or nearly so for a difference.
+inline __half2 __hmul2(__half2 a, __half2 b) { return {__half((float)a.x * (float)b.x), __half((float)a.y * (float)b.y)}; }
+inline __half2 __hsub2(__half2 a, __half2 b) { return {__half((float)a.x - (float)b.x), __half((float)a.y - (float)b.y)}; }
+inline __half2 __hadd2(__half2 a, __half2 b) { return {__half((float)a.x + (float)b.x), __half((float)a.y + (float)b.y)}; }
 inline float __low2float(__half2 h) { return h.x; }
 inline float __high2float(__half2 h) { return h.y; }
 
@@ -168,6 +174,7 @@ static constexpr int warpSize = 32;
 
 // ---- barriers ----
 #define SIMT_PLACE_OF(name) simt::Place{name, file, line}
+[[noreturn]] inline void __trap(SIMT_HERE) { simt::trap(SIMT_PLACE_OF("__trap")); }
 inline __attribute__((always_inline)) void __syncthreads(SIMT_HERE) {
   simt::AllMemory around;
   simt::block_barrier(false, SIMT_PLACE_OF("__syncthreads"));
@@ -327,10 +334,22 @@ inline float __uint_as_float(unsigned v) { return simt::from_bits<float>(simt::t
 inline int __popc(unsigned v) { return __builtin_popcount(v); }
 inline int __ffs(int v) { return __builtin_ffs(v); }
 inline int __clz(int v) { return v ? __builtin_clz((unsigned)v) : 32; }
+inline unsigned __byte_perm(unsigned a, unsigned b, unsigned selector) {
+  uint64_t bytes = (uint64_t)b << 32 | a;
+  unsigned result = 0;
+  for (int i = 0; i < 4; i++) {   // the fourth bit of a digit asks for the sign alone
+    unsigned digit = selector >> 4 * i, byte = (unsigned)(bytes >> 8 * (digit & 7)) & 0xff;
+    result |= (digit & 8 ? byte >> 7 ? 0xffu : 0u : byte) << 8 * i;
+  }
+  return result;
+}
 inline int __dp4a(int a, int b, int c) {
   for (int i = 0; i < 4; i++) c += (int)(int8_t)(a >> 8 * i) * (int)(int8_t)(b >> 8 * i);
   return c;
 }
+
+// ---- Tensor Cores ----
+#include "tensor_core.h"
 
 // ---- cooperative groups: the grid, as far as kernels here use it ----
 namespace cooperative_groups {

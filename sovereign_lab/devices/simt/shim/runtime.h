@@ -56,6 +56,12 @@ struct Meeting {
   uint64_t slot[2][kWarp];
 };
 
+// What lanes bring to one operation of a Tensor Core, and take from it (tensor_core.h).
+struct Fragments {
+  uint32_t a[kWarp][4], b[kWarp][2];
+  float d[kWarp][4];
+};
+
 struct Warp {
   uint32_t lanes, present;          // those that exist: the last warp of a block may be short
   uint32_t index;
@@ -64,6 +70,7 @@ struct Warp {
   Exchange ahead[kAhead];
   uint64_t value[kAhead][kWarp];    // what each lane brings to each exchange
   Meeting partial[kWarp];
+  Fragments fragments[2];
 #if defined(SIMT_SANITIZED)
   uint32_t since;         // as Block::since, for this warp: the last full __syncwarp
 #endif
@@ -245,6 +252,13 @@ __attribute__((noinline, cold)) inline void different_places(Place first, Place 
   say("%s at %s:%d meets %s at line %d under the same mask 0x%08x: lanes of one warp that exchange values must "
       "do so in the same call, so move it out of the divergent branch",
       at.name, base_name(at.file), at.line, first.name, first.line, mask);
+  fail_now();
+}
+
+__attribute__((noinline, cold, noreturn)) inline void trap(Place at) {
+  say_place();
+  say("%s at %s:%d ended the launch: a GPU reports an error, and its process can launch no more", at.name,
+      base_name(at.file), at.line);
   fail_now();
 }
 

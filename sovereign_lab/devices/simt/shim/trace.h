@@ -21,7 +21,7 @@ namespace simt {
 
 // ---- what is exchanged with measure/recorder.py: keep in step with it ----
 
-enum Kind : uint8_t { kLoad, kStore, kAtomic, kBarrier, kWarpBarrier, kShuffle, kVote, kBranch };
+enum Kind : uint8_t { kLoad, kStore, kAtomic, kBarrier, kWarpBarrier, kShuffle, kVote, kProduct, kBranch };
 
 // What the lanes of a warp did together. `lanes`: their mask. `parted`: a branch behind which they went different ways.
 struct Deed {
@@ -180,7 +180,7 @@ SIMT_UNTRACED inline Position* position() {
 SIMT_UNTRACED inline Deed& deed(const Position& p, uint64_t place, Kind kind, uint32_t size, bool shared) {
   const uint32_t lane = p.thread % kWarp, loops = p.loops[p.depth];
   // Addresses of code take 47 bits.
-  const uint64_t what = place | (uint64_t)(size << 4 | kind << 1 | shared) << 47;
+  const uint64_t what = place | (uint64_t)(size << 5 | kind << 1 | shared) << 47;
   // A lane comes here once an iteration. Where no loop was seen, as in code that jumps into one, it comes again.
   for (uint32_t again = 0;; again++) {
     const uint32_t where = p.context | again << 12;
@@ -218,7 +218,8 @@ SIMT_UNTRACED inline void record(uint64_t address, uint32_t size, Kind kind, voi
   lane_addresses.items[d.addresses].of_lane[p->thread % kWarp] = address;
 }
 
-// A barrier, a shuffle or a vote, by its CUDA name.
+// A barrier, a shuffle, a vote or a Tensor Core's product of 16 x 16 by 16 x 8, by its CUDA name. Loads and stores of
+// fragments are counted by their accesses.
 SIMT_UNTRACED __attribute__((noinline)) void met(const char* name, void* from) {
   current->epoch++;
   if (trace_mode != kCount) return;
@@ -226,8 +227,10 @@ SIMT_UNTRACED __attribute__((noinline)) void met(const char* name, void* from) {
   if (!p) return;
   if (basic_blocks.count == 1)
     p->loops[0] = iteration_of(kNone - current->epoch, -1 - (int32_t)p->warp, (uint32_t)p->block);
+  if (strstr(name, "_matri")) return;
   Kind kind = !strncmp(name, "__shfl", 6) ? kShuffle : !strcmp(name, "__syncwarp") ? kWarpBarrier
-            : !strncmp(name, "__sync", 6) || !strncmp(name, "grid", 4) ? kBarrier : kVote;
+            : !strncmp(name, "__sync", 6) || !strncmp(name, "grid", 4) ? kBarrier
+            : !strncmp(name, "mma_", 4) ? kProduct : kVote;
   deed(*p, (uint64_t)from - trace_base, kind, 0, false);
 }
 

@@ -21,13 +21,19 @@ from sovereign_lab.models.quants import quantise_q4_0
 from sovereign_lab.notebook import (
     double_offset,
     float4,
+    fragments,
+    gemv_control,
     kv_bytes,
     online_softmax,
+    open_bench,
     samplers,
     side_by_side,
+    swizzle,
+    tile_waste,
     verdicts,
 )
 from sovereign_lab.notebook.array_traffic import array_traffic
+from sovereign_lab.notebook.challenges import CHALLENGES
 from sovereign_lab.notebook.places import in_checkout
 from sovereign_lab.notebook.threads import barriers_by_thread
 
@@ -487,6 +493,73 @@ def _check_block_dot(answer: Callable[..., Any]) -> str:
     return f"{cpu_steps.BLOCKS} blocks right, a block of zeros and one at the ends of its range among them."
 
 
+# ---- 17.1: a swizzle for a narrower tile ----
+
+
+def _check_swizzle(answer: Callable[[int, int], Any]) -> str:
+    wrong = swizzle.fault(answer)
+    if wrong is not None:
+        raise NotSolvedError(wrong)
+    return (
+        f"{swizzle.ROWS} rows of {swizzle.CHUNKS} chunks, each in a place of its own, read and stored without a "
+        "conflict."
+    )
+
+
+# ---- 18.1: the control of chapter 18 ----
+
+
+def _check_control(source: str) -> str:
+    if source == gemv_control.MMA.source:
+        raise NotSolvedError
+    try:
+        mine, theirs = (gemv_control.traced(text) for text in (source, gemv_control.MMA.source))
+        if made := gemv_control.products(mine):
+            raise NotSolvedError(
+                f"Tensor Cores still make {made} products at 32 rows of 16 blocks."
+            )
+        _check_gemv(source, open_device("simt"), gemv_control.MMA)
+    except LabError as error:
+        raise NotSolvedError(str(error)) from None
+    wrong = gemv_control.fault(mine)
+    if wrong is not None:
+        raise NotSolvedError(wrong)
+    return (
+        "Right on odd shapes, the mma kernel's split, and no product of Tensor Cores; load requests: "
+        f"{theirs.requests('load')} of the mma kernel, {mine.requests('load')} of yours."
+    )
+
+
+# ---- 14.1 to 14.5: the challenges of the open bench ----
+
+
+def _check_challenge(which: str) -> Callable[[Any], str]:
+    def grade(answer: Any) -> str:
+        try:
+            return open_bench.verdict(which, answer)
+        except (open_bench.Refused, LabError) as error:
+            raise NotSolvedError(str(error)) from None
+
+    return grade
+
+
+# ---- 15.1 and 16.1: tiles, and whose a weight is ----
+
+
+def _check_tiles(answer: Callable[[int, int, int], Any]) -> str:
+    wrong = tile_waste.fault(answer)
+    if wrong is not None:
+        raise NotSolvedError(wrong)
+    return f"{len(tile_waste.QUESTIONS)} shapes right, full tiles and others."
+
+
+def _check_whose(answer: Callable[[int, int], Any]) -> str:
+    wrong = fragments.fault(answer)
+    if wrong is not None:
+        raise NotSolvedError(wrong)
+    return "All 512 weights of 16 rows of a block found where the fragments hold them."
+
+
 _CHECKS: dict[str, Callable[[Any], str]] = {
     "01.1": _check_block_dot,
     "07.1": _check_sectors,
@@ -502,4 +575,9 @@ _CHECKS: dict[str, Callable[[Any], str]] = {
     "13.1": _check_verdicts,
     "04.1": _check_min_p,
     "06.1": _check_side_by_side,
+    "15.1": _check_tiles,
+    "16.1": _check_whose,
+    "17.1": _check_swizzle,
+    "18.1": _check_control,
+    **{which: _check_challenge(which) for which in CHALLENGES},
 }

@@ -226,14 +226,16 @@ def _draw_request(
 ) -> None:
     lines = _lines_of(touched)
     row_of = {line: i for i, line in enumerate(lines)}
+    boxes, marks = [], []
     for line, row in row_of.items():
         for byte in range(0, LINE_BYTES, SECTOR_BYTES):
             moved = (line * LINE_BYTES + byte) // SECTOR_BYTES in touched
-            figure.add_shape(
+            boxes.append(go.layout.Shape(
                 type="rect", x0=byte, x1=byte + SECTOR_BYTES, y0=row - 0.42, y1=row + 0.42,
                 line={"color": FAINT, "width": 1}, layer="below",
-                fillcolor="rgba(213,94,0,0.30)" if moved else "rgba(0,0,0,0)", row=1, col=col,
-            )  # fmt: skip
+                fillcolor="rgba(213,94,0,0.30)" if moved else "rgba(0,0,0,0)",
+                xref=f"x{col if col > 1 else ''}", yref=f"y{col if col > 1 else ''}",
+            ))  # fmt: skip
     # Lanes that read the same bytes share a mark; a lane that crosses into the next line has two.
     places: dict[tuple[int, int], list[int]] = {}
     for access in accesses:
@@ -245,12 +247,15 @@ def _draw_request(
             end = min(offset + size, (line + 1) * LINE_BYTES)
             x0, x1, y = start % LINE_BYTES, end - line * LINE_BYTES, row_of[line]
             who = f"lane {lanes[0]}" if len(lanes) == 1 else f"lanes {', '.join(map(str, lanes))}"
-            figure.add_scatter(
+            marks.append(go.Scatter(
                 x=[x0 + 0.15, x1 - 0.15, x1 - 0.15, x0 + 0.15], y=[y - 0.3, y - 0.3, y + 0.3, y + 0.3],
                 fill="toself", fillcolor=BLUE, mode="lines", line_width=0, hoveron="fills", hoverinfo="text",
-                text=f"{who}: {size} bytes at {accesses[0].array} + {offset:,}", row=1, col=col,
-            )  # fmt: skip
+                text=f"{who}: {size} bytes at {accesses[0].array} + {offset:,}",
+            ))  # fmt: skip
             start = end
+    # All at once: Plotly copies the whole figure at every single addition.
+    figure.add_traces(marks, rows=1, cols=col)
+    figure.layout.shapes += tuple(boxes)
     figure.update_xaxes(
         title_text="byte of the line", range=[-2, LINE_BYTES + 2], dtick=SECTOR_BYTES, showgrid=False,
         zeroline=False, row=1, col=col,

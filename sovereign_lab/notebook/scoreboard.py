@@ -96,7 +96,7 @@ def ladder_table(columns: Mapping[str, Mapping[str, float]]) -> Table:
     """Every timed phase: tok/s and the ratio to phase 0 in each column ("H200" -> phase -> tok/s)."""
     ratios = {name: over_first(of) for name, of in columns.items()}
     rows = []
-    for phase in PHASES.timed():
+    for phase in PHASES.measured():
         row = [phase, PHASES[phase].title]
         for name, of in columns.items():
             known = phase in of
@@ -113,7 +113,7 @@ def ladder_table(columns: Mapping[str, Mapping[str, float]]) -> Table:
 def choosing_us(sampled: LadderRun, greedy: LadderRun, context: int = 16) -> dict[str, float]:
     """Phase -> microseconds a token that drawing it takes longer than the argmax does, at a context of both runs."""
     found = {}
-    for phase in PHASES.timed():
+    for phase in PHASES.measured():
         drawn, best = sampled.rung(phase, context), greedy.rung(phase, context)
         if drawn is not None and best is not None:
             found[phase] = 1e3 * (drawn.ms_per_forward - best.ms_per_forward)
@@ -176,7 +176,7 @@ def word(ratio: float | None) -> str:
 def steps(run: LadderRun, context: int = 16) -> list[Step]:
     """Every timed phase that has a base."""
     seed, found = seed_rates(), []
-    for phase in PHASES.timed():
+    for phase in PHASES.measured():
         base = PHASES[phase].base
         if base is None:
             continue
@@ -283,7 +283,7 @@ def roofs(run: LadderRun, peer: Peer) -> dict[str, tuple[Roof, list[Dot]]]:
 def bandwidth_table(run: LadderRun, gpu: GPU, contexts: Sequence[int] = (16, 4000)) -> Table:
     """Each phase's bytes a second if every byte is read once, and its share of `gpu`'s bandwidth, at each context."""
     rows = []
-    for phase in PHASES.timed():
+    for phase in PHASES.measured():
         row = [phase]
         for context in contexts:
             rung = run.rung(phase, context)
@@ -304,7 +304,7 @@ def context_table(run: LadderRun) -> Table:
     """Each phase's tok/s by context, what the longest keeps of the shortest's speed, and what a position adds."""
     contexts = sorted({r.context for r in run.rungs})
     rows = []
-    for phase in PHASES.timed():
+    for phase in PHASES.measured():
         of = {r.context: r for r in run.rungs if r.phase == phase}
         if not of:
             continue
@@ -403,6 +403,6 @@ def climb_here(engine: Engine) -> LadderRun:
     """The whole ladder on the engine's device, at one short context: one token a phase where a CPU imitates a GPU."""
     on_gpu = engine.device.properties.kind == "cuda"
     tokens, repeats = (32, 5) if on_gpu else (1, 1)
-    rungs = climb(engine, PHASES.timed(), (16,), tokens, repeats, SAMPLING)
+    rungs = climb(engine, PHASES.measured(), (16,), tokens, repeats, SAMPLING)
     facts = {"device": engine.device.properties.name, "date": ""}
     return LadderRun(facts, engine.model.config.name, SAMPLING, tuple(rungs))

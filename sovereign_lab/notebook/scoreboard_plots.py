@@ -26,7 +26,7 @@ def ratio_bars(columns: Mapping[str, Mapping[str, float]], title: str) -> go.Fig
 
     Ratios only: tokens/s of two GPUs are no comparison of kernels.
     """
-    phases = PHASES.timed()
+    phases = PHASES.measured()
     figure = go.Figure()
     for (name, ratios), colour in zip(columns.items(), SERIES * len(columns), strict=False):
         figure.add_bar(
@@ -130,7 +130,7 @@ def context_speeds(run: LadderRun, peer: Peer | None, title: str) -> go.Figure:
     """
     figure = go.Figure()
     left, right = [], []
-    for phase in PHASES.timed():
+    for phase in PHASES.measured():
         of = {r.context: r.tokens_per_second for r in run.rungs if r.phase == phase}
         if not of:
             continue

@@ -14,6 +14,14 @@ from sovereign_lab.measure.memory_trace import LineFlow, LineTraffic, Trace, tra
 pytestmark = pytest.mark.usefixtures("compiler")
 
 
+FRAGMENTS = (
+    "wmma::fragment<wmma::matrix_a, 16, 16, 16, half, wmma::row_major> g;"
+    "wmma::fragment<wmma::matrix_b, 16, 16, 16, half, wmma::col_major> h;"
+    "wmma::fragment<wmma::accumulator, 16, 16, 16, float> f;"
+    "for (half& e : g.x) e = __float2half(0); for (half& e : h.x) e = __float2half(0); wmma::fill_fragment(f, 0.0f);"
+)
+
+
 def run(body: str, before: str = "", threads: int = 32, shared_bytes: int = 0) -> Trace:
     """The body starts in line 1, and what comes before the kernel lies in line 0."""
     source = (
@@ -68,19 +76,20 @@ def test_a_loop_without_a_lane_s_stride_is_left_alone() -> None:
 
 
 def test_vectors_are_as_wide_as_a_gpu_s() -> None:
-    # (requests, sectors). A double4 is two accesses of 16 bytes a lane, 32 bytes apart: 32 sectors each.
+    # (requests, sectors, bytes). A double4 is two accesses of 16 bytes a lane, 32 bytes apart: 32 sectors each.
     vectors = {
-        "float2": (1, 8),
-        "float4": (1, 16),
-        "int4": (1, 16),
-        "double2": (1, 16),
-        "double4": (2, 64),
+        "float2": (1, 8, 256),
+        "float4": (1, 16, 512),
+        "int2": (1, 8, 256),
+        "int4": (1, 16, 512),
+        "double2": (1, 16, 512),
+        "double4": (2, 64, 1024),
     }
     body = "".join(f"{{ {v} v = (({v}*)x)[t]; (({v}*)y)[t] = v; }}\n" for v in vectors)
     found = counts(run(body))
     for line, expected in enumerate(vectors.values(), 1):
         for kind in ("load", "store"):
-            assert found[line, kind, "global"][:2] == expected
+            assert found[line, kind, "global"] == expected
 
 
 def test_a_repeated_read_is_merged_as_nvcc_does() -> None:
@@ -229,6 +238,23 @@ def test_meetings_are_counted_by_warp() -> None:
     assert flow(t, 2).shuffles == 3
     assert flow(t, 4).warp_barriers == 9
     assert flow(t, 5).votes == 6
+
+
+def test_products_of_tensor_cores_are_counted_by_warp() -> None:
+    t = run(
+        "float d[4] = {}; unsigned a[4] = {}, b[2] = {};" + FRAGMENTS + "\n"
+        "for (int i = 0; i < 3; i++)\n"
+        "mma_16x8x16(d, a, b), d[0] += x[t];\n"
+        "wmma::mma_sync(f, g, h, f);\n"
+        "__shared__ __align__(32) float s[256]; wmma::store_matrix_sync(s, f, 16, wmma::mem_row_major);\n"
+        "y[t] = d[0];",
+        before='\n#include "mma.cuh"\n#include "wmma.cuh"\n#line 0\n',
+        threads=64,
+    )
+    assert {(r.line, r.products) for r in t.flow if r.products} == {(3, 6), (4, 4)}
+    assert not any(r.votes or r.shuffles for r in t.flow)
+    # The last lane to come computes for all, in loops that are not the kernel's: it stays with the others.
+    assert sum(r.requests for r in t.lines if r.kind == "load") == 6
 
 
 def test_divergence() -> None:

@@ -325,7 +325,8 @@ def run_job(
 ) -> list[dict[str, str]]:
     """What the target reports of a job."""
     job, launched = folder / "job.json", folder / "launched"
-    content = {"config": asdict(SMALL), "position": 5, "seed": 0, "launched": str(launched)}
+    content = {"config": asdict(SMALL), "position": 5, "seed": 0, "tokens": 3}
+    content |= {"launched": str(launched)}
     job.write_text(json.dumps({**content, "kernels": kernels, "seconds": seconds}))
     nsight_target.main(job, device)
     return [json.loads(line) for line in launched.read_text().splitlines()]

@@ -180,6 +180,11 @@ def moved(traced: Trace) -> int:
         "argmax:block",
         "sample:bisect",
         "advance:single_thread",
+        "rope_kv_batch:pair_per_thread",
+        "attention_batch:online_softmax",
+        "logits_batch:shared_rows",
+        "argmax_batch:block",
+        "advance_batch:thread_per_sequence",
     ],
 )
 def test_least_bytes_are_the_distinct_bytes_that_a_kernel_touches(kernel: str) -> None:

@@ -18,30 +18,33 @@ def sass_of(text: str, arch: int = 90, name: str = "mine.cu") -> Sass:
 
 @needs_sass
 @pytest.mark.parametrize("arch", [75, 90, 120])
-@pytest.mark.parametrize(
-    ("type", "width"),
-    [
-        ("unsigned char", 1),
-        ("signed char", 1),
-        ("short", 2),
-        ("__half", 2),
-        ("int", 4),
-        ("float2", 8),
-        ("double", 8),
-        ("float4", 16),
-    ],
-)
-def test_widths_of_global_accesses(type: str, width: int, arch: int) -> None:
+def test_widths_of_global_accesses(arch: int) -> None:
+    widths = {
+        "unsigned char": 1,
+        "signed char": 1,
+        "short": 2,
+        "__half": 2,
+        "int": 4,
+        "float2": 8,
+        "double": 8,
+        "float4": 16,
+    }
+    # A barrier keeps each pair in its line: what lies behind it does not move before it.
+    pairs = "".join(
+        f"  (({type}*)y)[{128 * i} + threadIdx.x] = ((const {type}*)x)[{128 * i} + threadIdx.x]; __syncthreads();\n"
+        for i, type in enumerate(widths)
+    )
     found = sass_of(
         "#include <cuda_fp16.h>\n"
-        f'extern "C" __global__ void f(const {type}* x, {type}* y) {{\n'
-        "  y[threadIdx.x] = x[threadIdx.x];\n}",
+        f'extern "C" __global__ void f(const void* x, void* y) {{\n{pairs}}}',
         arch,
     )
-    assert found.counts("load", "global") == found.counts("store", "global") == {width: 1}
-    assert [(w.line, w.kind, w.widths) for w in found.widths] == [
-        (3, "load", ((width, 1),)),
-        (3, "store", ((width, 1),)),
+    times = {width: list(widths.values()).count(width) for width in widths.values()}
+    assert found.counts("load", "global") == found.counts("store", "global") == times
+    assert [(w.line, w.kind, w.widths) for w in found.widths if w.space == "global"] == [
+        (line, kind, ((width, 1),))
+        for line, width in enumerate(widths.values(), 3)
+        for kind in ("load", "store")
     ]
 
 

@@ -24,24 +24,80 @@ CASES = {"sample:gather": 7}
 WIDER = "nvcc unrolls the loop and reads neighbours in one instruction"
 NOT_RUN = "no case has logits of which none is a number"
 
+LINE_BEFORE = "the line table puts this store on the line before, whose width is the same"
+LINE_OF_BOTH = "two neighbours are read in one instruction, on the line of the first"
+ASYNCHRONOUS = "LDGSTS reads global and writes shared memory in one instruction, listed as a load"
+WARP_MATRIX = "wmma deals a matrix out in accesses of its own; the SIMT device, element by element"
+PAIR_OF_X = (
+    "for (int i = 0; i < 4; i++) b[i / 2][i % 2] = pack_halves(pairs[t + 4 * i].x, pairs[t + 4 * i].y);",
+    *("load", "global", (8,), (4,)),
+)
+
+
+def warp_matrices(
+    *loads: str, store: str
+) -> dict[tuple[str, str, str, tuple[int, ...], tuple[int, ...]], str]:
+    """The mismatches of a kernel that loads fragments, and stores one, by these lines."""
+    accesses = [(line, "load", 4, 2) for line in loads] + [(store, "store", 8, 4)]
+    found = {}
+    for line, kind, sass, traced in accesses:
+        found[line, kind, "generic", (sass,), ()] = WARP_MATRIX
+        found[line, kind, "shared", (), (traced,)] = WARP_MATRIX
+    return found
+
+
+# The warps' results meet in online softmax.
+MEETING = {
+    (
+        "for (int w = 0; w < warps; w++) most = fmaxf(most, warp_largest[w]);",
+        *("load", "shared", (16,), (4,)),
+    ): WIDER,
+    (
+        "float correction = expf(warp_largest[w] - most);  // 0 for a warp that had no position",
+        *("load", "shared", (16,), (4,)),
+    ): WIDER,
+    ("whole += warp_sums[w] * correction;", "load", "shared", (16,), (4,)): WIDER,
+}
+
 # (line of the source, kind, space, widths in machine code, widths traced): cause. By NVRTC 13.5 for sm_90.
 MISMATCHES: dict[str, dict[tuple[str, str, str, tuple[int, ...], tuple[int, ...]], str]] = {
     "rope_kv:fixed": {
-        ("store(keys + to + 1, a * sine + b * cosine);", "store", "global", (), (2,)): (
-            "the line table puts this store on the line before, whose width is the same"
-        ),
+        ("store(keys + to + 1, a * sine + b * cosine);", "store", "global", (), (2,)): LINE_BEFORE,
     },
-    "attention:online_softmax": {
-        (
-            "for (int w = 0; w < warps; w++) most = fmaxf(most, warp_largest[w]);",
-            *("load", "shared", (16,), (4,)),
-        ): WIDER,
-        (
-            "float correction = expf(warp_largest[w] - most);  // 0 for a warp that had no position",
-            *("load", "shared", (16,), (4,)),
-        ): WIDER,
-        ("whole += warp_sums[w] * correction;", "load", "shared", (16,), (4,)): WIDER,
+    "rope_kv_tokens:pair_per_thread": {
+        ("store(to + 1, b);", "store", "global", (), (2,)): LINE_BEFORE,
+        ("store(keys + to + 1, b);", "store", "global", (), (2,)): LINE_BEFORE,
     },
+    "rope_kv_batch:pair_per_thread": {
+        ("store(keys + to + 1, b);", "store", "global", (), (2,)): LINE_BEFORE,
+    },
+    "gemv_q4_0:wmma": warp_matrices(
+        "wmma::load_matrix_sync(a, w_tile + part, STEP);",
+        "wmma::load_matrix_sync(b, x_tile + part, STEP);",
+        store="wmma::store_matrix_sync(y_tiles[warp], sums, TILE, wmma::mem_row_major);",
+    ),
+    "gemv_q4_0:mma": {PAIR_OF_X: LINE_OF_BOTH},
+    "ffn_swiglu:mma": {PAIR_OF_X: LINE_OF_BOTH},
+    "gemm_q4_0:cuda_cores": {
+        (
+            "v[t][1] = there ? __half22float2(pairs[1]) : make_float2(0, 0);",
+            *("load", "global", (), (4,)),
+        ): LINE_OF_BOTH,
+    },
+    "gemm_q4_0:wmma": warp_matrices(
+        "wmma::load_matrix_sync(a, x_tile + part, STEP);",
+        "wmma::load_matrix_sync(b, w_tile + part, STEP);",
+        store="wmma::store_matrix_sync(y_tile, sums, TILE, wmma::mem_row_major);",
+    ),
+    "gemm_q4_0:mma": {
+        (
+            "copy_16(chunk(x_tiles[step % 2], row, c), "
+            "there ? x + (size_t)(first_token + row) * depth + k : x, there);",
+            *("store", "shared", (), (16,)),
+        ): ASYNCHRONOUS,
+    },
+    "attention:online_softmax": MEETING,
+    "attention_batch:online_softmax": MEETING,
     "sample:bisect": {
         (
             "draw_kept(logits, vocab, highest, kept, temperature, random_bits(*seed, *position), *best, drawn, "

@@ -4,6 +4,7 @@ import csv
 from pathlib import Path
 
 import pytest
+from edited_cells import counts
 
 from sovereign_lab.devices import Device
 from sovereign_lab.engine import Engine
@@ -93,3 +94,23 @@ def test_three_passes_have_three_barriers_and_a_chain_as_long_as_the_context() -
     for length in (16, 64):
         head = count_head(op("attention").variant("three_pass"), length)
         assert (head.barriers, head.value_steps, head.key_steps) == (3, length, length // 4)
+
+
+def test_a_norm_by_one_warp_meets_nobody() -> None:
+    figures = counts("02")
+    warps = 8
+    assert figures.pop("barriers") == (warps, 0)
+    assert figures.pop("shared-memory wavefronts") == (16, 0)
+    assert figures.pop("shuffles") == (2 * 5 * warps, 5)
+    assert figures.pop("divergent branches") == (16, 0)
+    assert {"load requests", "load sectors"} < figures.keys()
+    assert all(parent == mine for parent, mine in figures.values())
+
+
+@pytest.mark.parametrize(("phase", "most"), [("0", 1.03), ("8b", 1.08)])
+def test_most_that_the_norms_can_give(phase: str, most: float) -> None:
+    whole, norms = 1e3 * forward_ms(RUN, phase), op_times(RUN, phase)["rmsnorm"].us
+    assert whole / (whole - norms) == pytest.approx(most, abs=0.005)
+    assert round(norms) == 164
+    if phase == "8b":
+        assert round(whole) == 2162

@@ -1,10 +1,16 @@
 """What chapter 03 says in prose is what its outputs, the log and the ladder say."""
 
+import re
 from pathlib import Path
 
 import nbformat
+from edited_cells import kernel_source
 
 from sovereign_lab.engine import PHASES
+from sovereign_lab.measure.experiment.job import CHECKED_TOKENS, TEXT
+from sovereign_lab.measure.trial.cases import odd_cases
+from sovereign_lab.models import load_model
+from sovereign_lab.notebook.double_offset import DOUBLE_OFFSET
 
 
 def chapter(repository: Path) -> tuple[str, str]:
@@ -34,5 +40,25 @@ def test_no_speed_is_claimed(repository: Path) -> None:
     assert PHASES["0"].seed_tokens_per_second == 53.67
     prose, outputs = chapter(repository)
     assert "53.67" in prose
-    assert "tok/s" not in outputs
-    assert "tokens/s" not in outputs
+    assert not re.search(r"\d ?tok(en)?s?/s|tok/s: +\d", outputs)
+    assert "timed: False" in outputs
+
+
+def test_the_card_names_the_shape_and_the_element(repository: Path) -> None:
+    prose, outputs = chapter(repository)
+    assert DOUBLE_OFFSET.source.endswith(kernel_source("03").partition("\n")[2] + "\n")
+    first = odd_cases("rope_kv")[:3]
+    assert [int(case["position"][0]) for case in first] == [0, 1, 5]
+    keys = first[2]["keys"]
+    assert (keys.shape, 2 * 5 * keys[0].size) == ((7, 4, 64), 2560)
+    card = outputs[outputs.index("rope_kv:double_offset, edited from fixed") :]
+    assert "heads = 32, kv_heads = 4, head_dim = 64, rope_dim = 64, position = 5" in card
+    assert f"past the end of `keys` ({keys.size:,} halves) (as `keys[2560]`)" in card
+    assert f"`keys[{keys.size - 1}]`" in prose
+    assert "Kept as" not in card
+
+
+def test_only_the_results_can_tell_the_experiment(repository: Path) -> None:
+    last = len(load_model("storyteller").tokenizer.encode(TEXT)) + CHECKED_TOKENS
+    assert 2 * last < 64
+    assert "proposed: revert: wrong results" in chapter(repository)[1]

@@ -5,12 +5,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from edited_cells import counts
 
 from sovereign_lab.devices.simt.device import SimtDevice
 from sovereign_lab.engine import PHASES, Engine
 from sovereign_lab.engine.stream import RUN_AHEAD
 from sovereign_lab.kernels.registry import op
 from sovereign_lab.measure.ladder import LadderRun, Rung
+from sovereign_lab.measure.workload import config_of, workload
 from sovereign_lab.models.catalog import resolve
 from sovereign_lab.models.model import load_model
 from sovereign_lab.notebook import samplers
@@ -120,3 +122,14 @@ def test_what_a_draw_takes_on_an_h200() -> None:
 def test_phase_2_draws_by_gather() -> None:
     assert PHASES["2"].change == {"sample": "gather"}
     assert PHASES["2"].verdict == "keep" and PHASES["3"].base == "2"
+
+
+def test_more_room_trades_loads_for_comparisons() -> None:
+    figures = counts("04")
+    assert figures["load requests"] == (2466, 256)
+    warps = 1024 / 32
+    assert [count / warps for count in figures["barriers"]] == [72, 5]
+    assert figures["shared-memory wavefronts"] == (31_040, 99_391)
+    logits = workload(op("sample"), config_of())["logits"]
+    assert len(logits) == 2048
+    assert np.count_nonzero(logits >= logits.max() + np.log(1e-4)) == 722

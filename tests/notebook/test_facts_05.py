@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from edited_cells import a_row, kernel_source
 
 from sovereign_lab.kernels.registry import op
 from sovereign_lab.notebook import gemv_times, threads
@@ -116,3 +117,24 @@ def test_thread_map_counts_the_threads_and_fits_both_themes() -> None:
     assert figure.layout.paper_bgcolor == figure.layout.plot_bgcolor == "rgba(0,0,0,0)"
     assert figure.layout.font.color == TEXT
     assert figure.to_json() == threads.thread_map(fields, "a title").to_json()
+
+
+def test_two_lanes_a_block_halve_the_requests_of_a_short_row() -> None:
+    row = a_row("05", 256)  # of the storyteller's first matrix, 8 blocks each
+    assert row["load requests"] == (49, 25)
+    before, after = row["load sectors"]
+    assert 1 / 9 < 1 - after / before < 1 / 8
+    x = 32 * 8  # of 32 requests, before; one sector for each of 8 blocks
+    assert x / before == pytest.approx(0.75, abs=0.005)
+    assert row["shuffles"] == (5, 5)
+
+
+def test_two_lanes_a_block_at_a_row_of_64() -> None:
+    before, after = (threads.traced_gemv(AFTER, 1, n) for n in (8, 64))
+    mine = [threads.traced_gemv(AFTER, 1, n, kernel_source("05")) for n in (8, 64)]
+    busy = [np.count_nonzero(threads.loads_by_thread(t, AFTER.threads)) for t in (before, mine[0])]
+    assert busy == [8, 16]
+    assert (after.requests("load"), mine[1].requests("load")) == (98, 100)
+    sectors = after.sectors("load"), mine[1].sectors("load")
+    assert sectors == (2660, 2372)
+    assert sectors[0] / sectors[1] == pytest.approx(1.12, abs=0.005)

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from edited_cells import a_row
 
 from sovereign_lab.errors import LabError
 from sovereign_lab.measure.memory_trace import trace
@@ -127,6 +128,16 @@ def test_tables_of_phases_leave_an_absent_op_empty() -> None:
     assert fusion.saving_by_position(RUN, "6", "7").rows[0][3:] == ["228 us", "9.0 %"]
 
 
+def test_two_rows_a_warp_ask_for_half_of_x() -> None:
+    row = a_row("08", 704)
+    assert row["load requests"] == (40, 36)
+    assert row["load sectors"] == (71, 55)
+    steps, x = 8, 4  # blocks of a row, and sectors of a request for x
+    before, after = row["load sectors"]
+    assert before - after == steps * x / 2
+    assert row["shuffles"] == (steps + 2 * 5, steps + 2 * 5)
+
+
 # ---- 09 ----
 
 
@@ -168,6 +179,14 @@ def test_bounds_for_the_seeds_gpu() -> None:
     assert round(H200.bandwidth / SEED_GPU.bandwidth, 1) == 9.5
     assert round(before / here, 1) == 8.6
     assert round((8.79 - before) / rest, 1) == 2.8
+
+
+def test_eight_lanes_a_row_read_whole_sectors() -> None:
+    row = a_row("09", 2048)
+    assert row["load requests"] == (16, 16)
+    w = 256 / 8  # each sector of W once
+    assert row["load sectors"] == (w + 32, w + 8)
+    assert row["shuffles"] == (5, 3 / 4)
 
 
 # ---- traffic by array ----

@@ -5,10 +5,15 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from edited_cells import counts, kernel_source
 
+from sovereign_lab.devices.device import Source
 from sovereign_lab.engine import PHASES
 from sovereign_lab.kernels.registry import op
 from sovereign_lab.measure.roofline import find_gpu, floor, token_bytes
+from sovereign_lab.measure.sanitizer import sanitize
+from sovereign_lab.measure.trial.cases import odd_cases
+from sovereign_lab.measure.workload import DEFINES
 from sovereign_lab.notebook import plots
 from sovereign_lab.notebook.attention_counts import count_head
 from sovereign_lab.notebook.context_times import (
@@ -115,3 +120,22 @@ def test_every_phase_is_a_line_with_its_name() -> None:
     assert figure.layout.paper_bgcolor == "rgba(0,0,0,0)"
     assert figure.layout.font.color == plots.TEXT
     assert figure.to_json() == context_lines(run, ("7", "8a", "8b"), "t").to_json()
+
+
+def test_one_barrier_less_changes_nothing_else() -> None:
+    figures = counts("10")
+    warps = 4 * 8
+    assert figures.pop("barriers") == (4 * warps, 3 * warps)
+    assert {"load requests", "load sectors", "shuffles"} < figures.keys()
+    assert all(parent == mine for parent, mine in figures.values())
+
+
+def test_two_barriers_less_are_a_race() -> None:
+    first = "partial_max[warp] = largest;\n  __syncthreads();"
+    source = kernel_source("10")
+    assert first in source
+    raced = Source(source.replace(first, first.splitlines()[0]), "raced.cu", DEFINES)
+    case = odd_cases("attention")[0]
+    report = sanitize(raced, case["heads"], 256, case, uninitialised=["scores"])
+    assert report.findings[0].kind == "race"
+    assert "partial_max[warp] = largest" in report.findings[0].text

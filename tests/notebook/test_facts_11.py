@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from edited_cells import counts
 
 from sovereign_lab.devices import Device
 from sovereign_lab.errors import LabError
@@ -108,3 +109,14 @@ def test_arguments_are_those_of_the_signature() -> None:
     out = ATTENTION.reference(args)["out"]
     assert out.shape == (TINYLLAMA.heads, TINYLLAMA.head_dim)
     assert np.isfinite(out).all()
+
+
+def test_half_warps_save_shuffles_a_position_and_pay_once_a_launch() -> None:
+    figures = counts("11")
+    positions = 4 * 64  # of all heads
+    assert figures["shuffles"] == (1280, 512)
+    assert [count / positions for count in figures["shuffles"]] == [5, 2]
+    assert figures["shared-memory wavefronts"] == (448, 1088)
+    # Each store of an output, of 8 by 8 warps of 4 heads, is of both parts of a warp.
+    assert figures["bank conflicts"] == (0, 8 * 8 * 4)
+    assert figures["barriers"] == (4 * 8, 4 * 8)

@@ -1,6 +1,7 @@
 """What chapter 12 says in its prose, held to the trace, to the recorded runs and to the seed's figures."""
 
 import pytest
+from edited_cells import a_row
 
 from sovereign_lab.devices import Device
 from sovereign_lab.engine import PHASES
@@ -127,3 +128,16 @@ def test_three_columns_give_the_seed_no_figure(simt: Device) -> None:
 def test_other_ops_are_refused() -> None:
     with pytest.raises(LabError, match="gemv_q4_0, ffn_swiglu, logits; got 'add'"):
         float4.arguments("add")
+
+
+def test_narrow_loads_of_x_touch_every_sector_four_times() -> None:
+    row = a_row("12", 256)
+    assert row["load requests"] == (12, 18)
+    assert row["load sectors"] == (61, 157)
+    trips, sectors = 2, 16  # of a row of 8 blocks; of the 512 bytes of x in a trip
+    more_requests, more_sectors = (
+        mine - parent for parent, mine in (row["load requests"], row["load sectors"])
+    )
+    assert more_requests == trips * (4 - 1)
+    assert more_sectors == trips * (4 - 1) * sectors
+    assert row["shuffles"] == (5, 5)

@@ -37,7 +37,7 @@ def test_the_recorded_runs_are_an_h200s() -> None:
     for run in (RUN, GREEDY, OVER_PROMPTS):
         assert run.environment["device"] == "NVIDIA H200"
     assert (RUN.sampling, GREEDY.sampling) == (scoreboard.SAMPLING, Sampling())
-    for phase in PHASES.timed():
+    for phase in PHASES.measured():
         contexts = [r.context for r in RUN.rungs if r.phase == phase]
         assert contexts == [16, 256, 512, 1024, 2048, 4000, 4080]
         assert [r.context for r in GREEDY.rungs if r.phase == phase] == contexts[:2]
@@ -324,7 +324,7 @@ def test_shares_of_the_profile() -> None:
 def made_up() -> LadderRun:
     rungs = [
         Rung(phase, "", context, 2.0 + i / 10 + context / 1000, (2.0,), None, None)
-        for i, phase in enumerate(PHASES.timed())
+        for i, phase in enumerate(PHASES.measured())
         for context in (16, 4000)
     ]
     return LadderRun({"device": "NVIDIA H200", "date": "2026-01-01"}, "m", Sampling(), tuple(rungs))
@@ -370,9 +370,9 @@ def test_labels_of_an_axis_keep_apart() -> None:
 
 def test_every_phase_has_a_line_and_a_name() -> None:
     figure = FIGURES["context"]()
-    assert len(figure.data) == len(PHASES.timed()) + 1
+    assert len(figure.data) == len(PHASES.measured()) + 1
     names = ", ".join(a.text for a in figure.layout.annotations).split(", ")
-    assert set(PHASES.timed()) <= set(names)
+    assert set(PHASES.measured()) <= set(names)
 
 
 def test_names_of_neighbours_stand_together() -> None:

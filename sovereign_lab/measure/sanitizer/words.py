@@ -336,6 +336,8 @@ def tell_fault(report: str, launch: Launch) -> Told:
         if report.startswith("deadlock")
         else "barrier"
         if "grid sync" in report
+        else "misaligned"
+        if "a matrix starts at" in report
         else "shuffle"
     )
     return Told(

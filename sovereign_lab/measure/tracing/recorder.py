@@ -13,7 +13,7 @@ from sovereign_lab.devices.device import WARP, Source
 from sovereign_lab.devices.simt.device import SimtDevice
 from sovereign_lab.measure.tracing.control_flow import Flow, flow
 
-LOAD, STORE, ATOMIC, BARRIER, WARP_BARRIER, SHUFFLE, VOTE, BRANCH = range(8)
+LOAD, STORE, ATOMIC, BARRIER, WARP_BARRIER, SHUFFLE, VOTE, PRODUCT, BRANCH = range(9)
 
 # As in trace.h.
 DEED = np.dtype(

@@ -26,6 +26,13 @@ if TYPE_CHECKING:
     from sovereign_lab.models import load_model
     from sovereign_lab.notebook.magics import load_ipython_extension
     from sovereign_lab.notebook.microscope import inspect_kernel
+    from sovereign_lab.notebook.panels.cache_writes import explore_cache_writes
+    from sovereign_lab.notebook.panels.generation_panel import generation_panel
+    from sovereign_lab.notebook.panels.kv_scaling import explore_kv_scaling
+    from sovereign_lab.notebook.panels.q4_block import explore_q4_0_block
+    from sovereign_lab.notebook.panels.timeline import explore_timeline
+    from sovereign_lab.notebook.panels.warp import explore_warp
+    from sovereign_lab.notebook.workbench import workbench
 
 __version__ = "0.1.0"
 __all__ = [
@@ -37,6 +44,12 @@ __all__ = [
     "doctor",
     "edit",
     "experiment",
+    "explore_cache_writes",
+    "explore_kv_scaling",
+    "explore_q4_0_block",
+    "explore_timeline",
+    "explore_warp",
+    "generation_panel",
     "inspect_kernel",
     "ledger",
     "load_ipython_extension",
@@ -46,6 +59,7 @@ __all__ = [
     "profile_kernel",
     "sanitize",
     "static_analysis",
+    "workbench",
 ]
 
 _HOMES = {
@@ -60,12 +74,19 @@ _HOMES = {
     "experiment": "sovereign_lab.measure.experiment",
     "ledger": "sovereign_lab.measure.ledger",
     "inspect_kernel": "sovereign_lab.notebook.microscope",
+    "explore_cache_writes": "sovereign_lab.notebook.panels.cache_writes",
+    "explore_kv_scaling": "sovereign_lab.notebook.panels.kv_scaling",
+    "explore_q4_0_block": "sovereign_lab.notebook.panels.q4_block",
+    "explore_timeline": "sovereign_lab.notebook.panels.timeline",
+    "explore_warp": "sovereign_lab.notebook.panels.warp",
+    "generation_panel": "sovereign_lab.notebook.panels.generation_panel",
     "load_model": "sovereign_lab.models",
     "open_device": "sovereign_lab.devices",
     "profile": "sovereign_lab.measure.profile",
     "profile_kernel": "sovereign_lab.measure.nsight",
     "sanitize": "sovereign_lab.measure.sanitizer",
     "static_analysis": "sovereign_lab.measure.static.analysis",
+    "workbench": "sovereign_lab.notebook.workbench",
 }
 
 

@@ -38,10 +38,10 @@ CONDA_ONLY = {"python", "pip", "make"}
 
 
 def lab_requirements() -> list[Requirement]:
-    """Every dependency of pyproject.toml, extras included, but for what only the lab's makers need."""
+    """Every dependency of pyproject.toml, extras included, but for what only the lab's makers need, and the peer."""
     project = PYPROJECT["project"]
     extras = dict(project["optional-dependencies"])
-    del extras["recipe"], extras["pictures"]
+    del extras["recipe"], extras["pictures"], extras["peer"]
     lists = [project["dependencies"], *extras.values()]
     return [Requirement(line) for lines in lists for line in lines]
 
@@ -83,7 +83,8 @@ def test_constraints_pin_every_dependency_exactly_and_within_its_bounds() -> Non
     pinned = pins()
     for pin in (pin for same in pinned.values() for pin in same):
         assert re.fullmatch(r"==[0-9][^*]*", str(pin.specifier)), pin
-    for requirement in lab_requirements():
+    peer = map(Requirement, PYPROJECT["project"]["optional-dependencies"]["peer"])
+    for requirement in (*lab_requirements(), *peer):
         same = pinned.get(canonicalize_name(requirement.name))
         assert same, f"constraints.txt lacks {requirement.name}: run `make pins`"
         for pin in same:

@@ -16,7 +16,7 @@ from sovereign_lab.devices import Device
 from sovereign_lab.engine.forward import Call, DeviceWeights
 from sovereign_lab.engine.generation import Generation
 from sovereign_lab.engine.kv_cache import KVCache
-from sovereign_lab.engine.prefill import SplitLayer, product, rmsnorm
+from sovereign_lab.engine.prefill import SplitLayer, SplitMatrix, product, rmsnorm
 from sovereign_lab.engine.sampling import Sampler, Sampling
 from sovereign_lab.engine.stops import StopStrings
 from sovereign_lab.engine.stream import RUN_AHEAD
@@ -154,7 +154,7 @@ def step(
     for layer, m, keys, values in zip(w.layers, split, kv.keys, kv.values, strict=True):
         # attention: each sequence looks back at its own positions
         yield rmsnorm(s.x, layer.attention_norm, s.normed, c, count)
-        yield product(m.wqkv, s.normed, s.qkv, count)
+        yield _product(m.wqkv, s.normed, s.qkv, count)
         yield Call("rope_kv_batch", dict(
             qkv=s.qkv, q=s.q, keys=keys, values=values, inv_freq=w.inv_freq, position=s.position,
             active=s.active, heads=c.heads, kv_heads=c.kv_heads, head_dim=c.head_dim, rope_dim=c.rope_dim,
@@ -164,15 +164,15 @@ def step(
             q=s.q, keys=keys, values=values, out=s.attended, position=s.position, active=s.active,
             heads=c.heads, kv_heads=c.kv_heads, head_dim=c.head_dim, context=context, count=count,
         ))  # fmt: skip
-        yield product(m.wo, s.attended, s.x, count, accumulate=True)
+        yield _product(m.wo, s.attended, s.x, count, accumulate=True)
 
         # feed forward
         yield rmsnorm(s.x, layer.ffn_norm, s.normed, c, count)
-        yield product(m.w_gate_up, s.normed, s.gate_up, count)
+        yield _product(m.w_gate_up, s.normed, s.gate_up, count)
         yield Call(
             "swiglu_tokens", dict(gate_up=s.gate_up, hidden=s.hidden, n=c.ffn_dim, count=count)
         )
-        yield product(m.w_down, s.hidden, s.x, count, accumulate=True)
+        yield _product(m.w_down, s.hidden, s.x, count, accumulate=True)
 
     yield rmsnorm(s.x, w.output_norm, s.normed, c, count)
     yield Call(
@@ -180,6 +180,10 @@ def step(
         dict(W=w.head, x=s.normed, y=s.logits, vocab=c.vocab, dim=c.dim, count=count),
     )
     yield Call("argmax_batch", dict(logits=s.logits, best=s.best, vocab=c.vocab, count=count))
+
+
+def _product(m: SplitMatrix, x: Any, y: Any, count: int, accumulate: bool = False) -> Call:
+    return product(m, x, y, count, accumulate)._replace(op="gemm_q4_0_batch")
 
 
 def _advance(s: BatchState, following: Any, count: int, context: int) -> Call:

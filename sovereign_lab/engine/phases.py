@@ -249,6 +249,7 @@ PHASES.add(
             "attention_tokens": "mma",
             "swiglu_tokens": "elementwise",
             "embedding_batch": "copy_rows",
+            "gemm_q4_0_batch": "split_depth",
             "rope_kv_batch": "pair_per_thread",
             "attention_batch": "online_softmax",
             "logits_batch": "shared_rows",

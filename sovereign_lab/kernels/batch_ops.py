@@ -1,6 +1,6 @@
 """The ops of several sequences at once, each at a position of its own with a region of the KV cache of its own.
 
-What all sequences share a matrix for is a product of many tokens (`token_ops`); here is what each does for itself.
+Products with a matrix that all share are here too: those of `token_ops` have blocks for a prompt's many tokens.
 `active` is 0 for a sequence that has ended: it stays where it is, and writes nothing into its region.
 """
 
@@ -10,6 +10,7 @@ import numpy as np
 
 from sovereign_lab.kernels import FOLDER
 from sovereign_lab.kernels.op import Arguments, Op, Variant
+from sovereign_lab.kernels.token_ops import gemm
 from sovereign_lab.models import reference
 
 # What a warp of logits_batch takes.
@@ -79,6 +80,22 @@ BATCH_OPS = (
         outputs=("x",),
         units=lambda a: a["count"] * a["dim"],
         reference=_embedding,
+    ),
+    _op(
+        "gemm_q4_0_batch",
+        Variant(
+            FOLDER / "gemm_q4_0_batch/0_split_depth.cu",
+            threads=256,
+            rows_per_block=None,
+            teaches="with few tokens, a tile of many rows leaves most multiprocessors idle: split the depth",
+            arch=80,
+            layout="split",
+            tiles=lambda a: -(-a["rows"] // 16) * -(-a["count"] // 64),
+        ),
+        meaning="y = x W^T for few tokens, or y += x W^T; W in Q4_0, nibbles and scales apart",
+        outputs=("y",),
+        units=lambda a: a["rows"],
+        reference=gemm,
     ),
     _op(
         "rope_kv_batch",

@@ -459,6 +459,7 @@ _CASES: dict[str, Callable[[Random, type], Iterator[Case]]] = {
     "attention_tokens": _attention_tokens,
     "swiglu_tokens": _swiglu_tokens,
     "embedding_batch": _embedding_batch,
+    "gemm_q4_0_batch": _gemm_q4_0,
     "rope_kv_batch": _rope_kv_batch,
     "attention_batch": _attention_batch,
     "logits_batch": _logits_batch,

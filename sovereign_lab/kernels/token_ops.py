@@ -36,7 +36,8 @@ def _embedding(a: Arguments) -> dict[str, np.ndarray]:
     return {"x": a["table"][a["tokens"][start : start + a["count"]]]}
 
 
-def _gemm(a: Arguments) -> dict[str, np.ndarray]:
+def gemm(a: Arguments) -> dict[str, np.ndarray]:
+    """The product of x with a matrix whose weights are rounded to half, added to y where it accumulates."""
     blocks = join_q4_0(a["nibbles"], a["scales"][:, : a["blocks_per_row"]])
     y = a["x"].astype(np.float32) @ reference.half(unpack_q4_0(blocks)).T
     return {"y": a["y"] + y if a["accumulate"] else y}
@@ -122,7 +123,7 @@ TOKEN_OPS = (
         meaning="y = x W^T for many tokens, or y += x W^T; W in Q4_0, nibbles and scales apart",
         outputs=("y",),
         units=lambda a: a["rows"],
-        reference=_gemm,
+        reference=gemm,
     ),
     _op(
         "rope_kv_tokens",

@@ -362,6 +362,7 @@ _PARTS: dict[str, Callable[[Mapping[str, Any], int], dict[str, int]]] = {
         "table": a["count"] * _row(a["table"]),
         "tokens": 4 * a["count"],
     },
+    "gemm_q4_0_batch": lambda a, at: {"y": (1 + a["accumulate"]) * int(a["y"].nbytes)},
     "rope_kv_batch": lambda a, at: {
         "keys": int(a["keys"].nbytes) // a["context"],
         "values": int(a["values"].nbytes) // a["context"],

@@ -51,7 +51,7 @@ def workload(
 ) -> Arguments:
     """The arguments of `op`'s first launch in a forward pass of a model of this shape, at `position`.
 
-    For gemv_q4_0 and gemm_q4_0 that is WQ, for logits the whole head. NumPy arrays and scalars, in the order of the
+    For products in Q4_0 that is WQ, for logits the whole head. NumPy arrays and scalars, in the order of the
     signature; the same arguments give the same values. Outputs that are not inputs hold NaN or -1, and so does the KV
     cache (fp16, `KV_DTYPE`; compile with `DEFINES`) behind the positions that are filled. The context is `position` +
     1 + `ROOM`. An op of many tokens takes `count` of them, from `position` on, and the context is that much longer; one
@@ -340,6 +340,7 @@ _OF_TOKENS: dict[str, Callable[[Config, int, int, Random], Arguments]] = {
     "attention_tokens": _attention_tokens,
     "swiglu_tokens": _swiglu_tokens,
     "embedding_batch": _embedding_batch,
+    "gemm_q4_0_batch": _gemm_q4_0,
     "rope_kv_batch": _rope_kv_batch,
     "attention_batch": _attention_batch,
     "logits_batch": _logits_batch,

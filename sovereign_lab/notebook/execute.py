@@ -2,7 +2,8 @@
 
 Always on the SIMT device, since committed outputs are compared and some depend on the device. Progress bars are
 taken out of the outputs, and so is everything that differs from run to run without meaning anything. Beside every
-figure goes a picture of it (`pip install kaleido`, and Chromium), for readers whose page runs no scripts.
+figure goes a picture of it (`pip install kaleido`, and Chromium), for readers whose page runs no scripts. Of a widget
+its stand-in is kept alone: its kernel is gone.
 """
 
 import base64
@@ -17,6 +18,7 @@ from nbclient import NotebookClient
 from tqdm import tqdm
 
 FIGURE, PICTURE = "application/vnd.plotly.v1+json", "image/png"
+WIDGET = "application/vnd.jupyter.widget-view+json"
 WIDTH = 800  # pixels, where a figure does not say
 # nbval compares what a renderer emits; this one is the same in every place where a notebook may be run.
 ENVIRONMENT = {"SOVEREIGN_DEVICE": "simt", "PLOTLY_RENDERER": "plotly_mimetype"}
@@ -43,6 +45,8 @@ def execute(path: Path) -> None:
             cell.outputs = [o for o in cell.outputs if o.get("name") != "stderr"]
             for output in cell.outputs:
                 _add_picture(output.get("data", {}))
+                output.get("data", {}).pop(WIDGET, None)
+    notebook.metadata.pop("widgets", None)
     # The version of whoever ran it last would make a diff of its own.
     notebook.metadata["language_info"] = {"name": "python"}
     nbformat.write(notebook, path)

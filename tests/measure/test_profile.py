@@ -180,6 +180,7 @@ def moved(traced: Trace) -> int:
         "argmax:block",
         "sample:bisect",
         "advance:single_thread",
+        "gemm_q4_0_batch:split_depth",
         "rope_kv_batch:pair_per_thread",
         "attention_batch:online_softmax",
         "logits_batch:shared_rows",

@@ -18,6 +18,8 @@ pytestmark = pytest.mark.skipif(WHY_NOT is not None, reason=str(WHY_NOT))
 
 KERNELS = [f"{op.name}:{variant}" for op in OPS.values() for variant in op.variants]
 
+Mismatches = dict[tuple[str, str, str, tuple[int, ...], tuple[int, ...]], str]
+
 # How many of its test cases run, where it takes more than three to reach every line.
 CASES = {"sample:gather": 7}
 
@@ -28,18 +30,16 @@ LINE_BEFORE = "the line table puts this store on the line before, whose width is
 LINE_OF_BOTH = "two neighbours are read in one instruction, on the line of the first"
 ASYNCHRONOUS = "LDGSTS reads global and writes shared memory in one instruction, listed as a load"
 WARP_MATRIX = "wmma deals a matrix out in accesses of its own; the SIMT device, element by element"
-PAIR_OF_X = (
+PAIR_OF_X: tuple[str, str, str, tuple[int, ...], tuple[int, ...]] = (
     "for (int i = 0; i < 4; i++) b[i / 2][i % 2] = pack_halves(pairs[t + 4 * i].x, pairs[t + 4 * i].y);",
     *("load", "global", (8,), (4,)),
 )
 
 
-def warp_matrices(
-    *loads: str, store: str
-) -> dict[tuple[str, str, str, tuple[int, ...], tuple[int, ...]], str]:
+def warp_matrices(*loads: str, store: str) -> Mismatches:
     """The mismatches of a kernel that loads fragments, and stores one, by these lines."""
     accesses = [(line, "load", 4, 2) for line in loads] + [(store, "store", 8, 4)]
-    found = {}
+    found: Mismatches = {}
     for line, kind, sass, traced in accesses:
         found[line, kind, "generic", (sass,), ()] = WARP_MATRIX
         found[line, kind, "shared", (), (traced,)] = WARP_MATRIX
@@ -47,7 +47,7 @@ def warp_matrices(
 
 
 # The warps' results meet in online softmax.
-MEETING = {
+MEETING: Mismatches = {
     (
         "for (int w = 0; w < warps; w++) most = fmaxf(most, warp_largest[w]);",
         *("load", "shared", (16,), (4,)),
@@ -60,7 +60,7 @@ MEETING = {
 }
 
 # (line of the source, kind, space, widths in machine code, widths traced): cause. By NVRTC 13.5 for sm_90.
-MISMATCHES: dict[str, dict[tuple[str, str, str, tuple[int, ...], tuple[int, ...]], str]] = {
+MISMATCHES: dict[str, Mismatches] = {
     "rope_kv:fixed": {
         ("store(keys + to + 1, a * sine + b * cosine);", "store", "global", (), (2,)): LINE_BEFORE,
     },

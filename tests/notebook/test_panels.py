@@ -427,6 +427,17 @@ def test_stop_ends_a_long_prompt_before_its_first_token(
     assert engine.forwards == 0
 
 
+def test_a_prompt_that_goes_in_blocks_counts_no_passes_and_can_be_stopped(model: Model) -> None:
+    engine = generation.PanelEngine(model, sl.open_device("simt"), "9c")
+    request = generation.Request("word " * 20, max_tokens=2)
+    assert list(generation.stream_columns([engine], request))[-1][0].forwards == 2
+    columns = generation.stream_columns([engine], request)
+    next(columns)
+    engine.stopped.set()
+    with pytest.raises(generation.Stopped):
+        next(columns)
+
+
 def test_a_stop_string_ends_the_text_before_it(panel: GenerationPanel) -> None:
     ask(panel, max_tokens=8)
     assert panel.wait(SECONDS)

@@ -31,6 +31,8 @@ def ladder(
 ) -> None:
     """Measure every phase of the ladder, and show the gain of each over its base.
 
+    Decoding is timed, and nothing else: phase 9c, which is about prompts, decodes as 9b does.
+
     Tokens are drawn at temperature 0.8 and top-p 0.95 from a fixed seed, since one of the phases is about that.
     """
     from tqdm import tqdm
@@ -44,16 +46,17 @@ def ladder(
     loaded = sl.load_model(model, progress=True)
     chosen = [p.strip() for p in phases.split(",") if p.strip()] or sl.PHASES.timed()
     contexts = context or [16]
+    width = 2 + max(len(sl.PHASES.phase(p).title) for p in chosen)
     sampling = Sampling() if greedy else Sampling(temperature=0.8, top_p=0.95)
     engine = sl.Engine(loaded, opened, phase=sl.PHASES.phase(chosen[0]).id, progress=True)
     print(f"{loaded.config.name} on {opened.properties.name}: {opened.properties.times}")
-    print(f"{'phase':<7}{'':<34}{'context':>8}{'ms':>10}{'tok/s':>10}{'gain':>8}{'seed':>8}")
+    print(f"{'phase':<7}{'':<{width}}{'context':>8}{'ms':>10}{'tok/s':>10}{'gain':>8}{'seed':>8}")
     rungs = []
     climbing = climb(engine, chosen, contexts, tokens, repeats, sampling)
     for rung in tqdm(climbing, "ladder", len(chosen) * len(contexts), unit="rung", leave=False):
         gain, seed = (f"{g:.2f}" if g else "" for g in (rung.gain, rung.seed_gain))
         tqdm.write(
-            f"{rung.phase:<7}{rung.title:<34}{rung.context:>8}{rung.ms_per_forward:>10.4g}"
+            f"{rung.phase:<7}{rung.title:<{width}}{rung.context:>8}{rung.ms_per_forward:>10.4g}"
             f"{rung.tokens_per_second:>10.4g}{gain:>8}{seed:>8}"
         )
         rungs.append(rung)

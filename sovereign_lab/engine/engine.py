@@ -1,7 +1,7 @@
 """A model on a device, at a phase of the ladder: it scores texts and generates them."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import groupby
 from typing import Any, Unpack
 
@@ -122,7 +122,7 @@ class Engine:
 
     def _compile(self, progress: bool) -> dict[str, tuple[Variant, Kernel]]:
         variants = {name: op(name).variant(chosen) for name, chosen in self.phase.plan.items()}
-        self._check_arch(variants)
+        self.check_arch(variants)
         sources = [
             Source(v.source, f"{name}/{v.path.name}", {"KV": self.kv.kernel_type})
             for name, v in variants.items()
@@ -137,7 +137,8 @@ class Engine:
             kernels = self.device.compile_all(sources, report)
         return {name: (v, k) for (name, v), k in zip(variants.items(), kernels, strict=True)}
 
-    def _check_arch(self, variants: dict[str, Variant]) -> None:
+    def check_arch(self, variants: Mapping[str, Variant]) -> None:
+        """Raise LabError for a variant, by op, that needs a newer GPU than this engine's."""
         properties = self.device.properties
         if properties.kind != "cuda":
             return

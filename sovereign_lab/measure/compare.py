@@ -37,7 +37,9 @@ class Comparison:
     @classmethod
     def of(cls, facts: Mapping[str, Any]) -> "Comparison":
         """From what JSON kept of one."""
-        given: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in facts.items()}
+        given: dict[str, Any] = {
+            k: tuple(v) if isinstance(v, list) else v for k, v in facts.items()
+        }
         return cls(**given)
 
     @property

@@ -83,8 +83,8 @@ class LineFlow:
     """How warps went through one line of the source: all counts are of warps, each time that they came by.
 
     `barriers` are of the block or the grid, `warp_barriers` are __syncwarp, `votes` ballots and their like.
-    `products` are those of Tensor Cores, 16 x 16 by 16 x 8 each: an mma_16x8x16 is one, a wmma::mma_sync two. `branches`
-    are those that the compiler made of the line and that went both ways at some time in the launch; after
+    `products` are those of Tensor Cores, 16 x 16 by 16 x 8 each: an mma_16x8x16 is one, a wmma::mma_sync two.
+    `branches` are those that the compiler made of the line and that went both ways at some time in the launch; after
     `divergent_branches` of them some lanes went one way and some another.
     """
 

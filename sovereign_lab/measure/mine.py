@@ -22,8 +22,8 @@ class Edit:
 
     `threads`, `rows_per_block` and `shared_bytes` (of dynamic shared memory a block) replace the parent's where they
     are given; `grid` is a fixed number of blocks, in place of as many as cover the work, and `cooperative` a launch
-    whose blocks are all resident. `line` is the number of the
-    source's first line where it was written: 2 in a notebook's cell, behind the magic.
+    whose blocks are all resident. `line` is the number of the source's first line where it was written: 2 in a
+    notebook's cell, behind the magic.
     """
 
     op: str
@@ -57,6 +57,7 @@ class Edit:
             "rows_per_block": self.rows_per_block or self.parent.rows_per_block,
             "shared_bytes": self.parent.shared_bytes if shared is None else lambda args: shared,
             "blocks": self.grid or (None if self.rows_per_block else self.parent.blocks),
+            "tiles": None if self.rows_per_block else self.parent.tiles,
             "cooperative": self.cooperative or self.parent.cooperative,
             "teaches": f"edited from {self.like}",
         }
@@ -152,7 +153,7 @@ def with_kernels(engine: Engine, change: Mapping[str, str | Variant | Edit]) -> 
     """The engine's model at its phase, with other kernels: by op, a variant, a kept edit's name, or an Edit.
 
     The weights on the device are shared. Raises LabError for a name that there is not, an op that the phase does not
-    launch, and a kernel that does not compile.
+    launch, a variant that needs a newer GPU, and a kernel that does not compile.
     """
     made = engine.with_phase(engine.phase.id)
     for op_name, chosen in change.items():
@@ -161,6 +162,8 @@ def with_kernels(engine: Engine, change: Mapping[str, str | Variant | Edit]) -> 
         check_engine(op_name, engine.phase.id)
         if isinstance(chosen, Edit):
             chosen = chosen.variant()
+        else:
+            made.check_arch({op_name: chosen})
         source = Source(chosen.source, f"{op_name}/{chosen.path.name}", {"KV": made.kv.kernel_type})
         made.kernels[op_name] = (chosen, made.device.compile(source))
     return made

@@ -75,6 +75,14 @@ def test_order_of_lanes_and_blocks_in_turn_change_nothing(order: str | int) -> N
     device.close()
 
 
+@pytest.mark.parametrize("threads", [16, 48])
+def test_part_of_a_warp_cannot_multiply(simt: SimtDevice, threads: int) -> None:
+    out = simt.array(np.zeros((16, 8), np.float32))
+    factors = simt.array(halves(16, 16)), simt.array(halves(8, 16))
+    with pytest.raises(LabError, match="takes all 32 lanes of a warp, and this warp has 16"):
+        simt.launch(simt.compile(MMA), 1, threads, [*factors, out])
+
+
 @pytest.mark.parametrize(
     ("start", "step", "told"),
     [(8, 16, "starts at a multiple of 32 bytes"), (0, 20, "40 bytes from row to row")],

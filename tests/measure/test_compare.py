@@ -111,12 +111,14 @@ def test_ladder_command_keeps_a_run(tmp_path: Path, capsys: pytest.CaptureFixtur
     from sovereign_lab.cli import main
 
     out = tmp_path / "run.json"
-    arguments = "ladder --model synthetic:tiny --device simt --phases 3,5 --tokens 1 --context 2"
+    arguments = "ladder --model synthetic:tiny --device simt --phases 3,5,9a --tokens 1 --context 2"
     assert main([*arguments.split(), "--json", str(out)]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[2].startswith("3 ") and lines[3].startswith("5 ")
+    under_context = lines[1].index("context") + len("context")  # whatever the length of a title
+    assert all(line[:under_context].endswith("  2") for line in lines[2:5])
     run = json.loads(out.read_text())
-    assert [r["phase"] for r in run["rungs"]] == ["3", "5"]
+    assert [r["phase"] for r in run["rungs"]] == ["3", "5", "9a"]
     assert run["environment"]["device"].startswith("SIMT device") and run["rungs"][1]["gain"] > 0
     assert (run["sampling"]["temperature"], run["sampling"]["top_p"]) == (0.8, 0.95)
     kept = LadderRun.read(out)

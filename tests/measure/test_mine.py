@@ -1,5 +1,7 @@
 """An edit has its parent's launch but for what it changes; what is kept can be found, and run by an engine."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -9,6 +11,7 @@ from sovereign_lab.errors import LabError
 from sovereign_lab.kernels.registry import op
 from sovereign_lab.measure import mine
 from sovereign_lab.measure.mine import edit, find_kept, keep, kept, with_kernels
+from sovereign_lab.measure.trial.card import geometry_words
 from sovereign_lab.models import load_model
 
 GEMV = op("gemv_q4_0")
@@ -35,6 +38,27 @@ def test_the_parents_launch_applies_but_for_what_is_given() -> None:
     assert (GEMV.grid(fixed, case), fixed.cooperative) == (7, True)
     assert not plain.variant().cooperative
     assert edit("gemv_q4_0", "", shared_bytes=512).variant().shared_bytes(case) == 512
+
+
+def test_a_launch_by_tiles_applies_unless_rows_per_block_are_given() -> None:
+    gemm, case = op("gemm_q4_0"), {"rows": 200, "count": 65}
+    tiled = edit("gemm_q4_0", "", "mma")
+    by_rows = edit("gemm_q4_0", "", "mma", rows_per_block=20)
+    assert gemm.grid(tiled.variant(), case) == 4
+    assert gemm.grid(by_rows.variant(), case) == 10 and geometry_words(by_rows).endswith(
+        "20 rows a block"
+    )
+    assert geometry_words(tiled) == "128 threads a block, a block a tile"
+
+
+def test_a_variant_for_a_newer_gpu_is_refused_by_name(
+    simt: SimtDevice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = Engine(load_model("synthetic:tiny"), simt, "8b", context=32)
+    old = dataclasses.replace(simt.properties, kind="cuda", arch="sm_75", name="Tesla T4")
+    monkeypatch.setattr(simt, "properties", old)
+    with pytest.raises(LabError, match="gemv_q4_0:mma needs sm_80; Tesla T4 is sm_75"):
+        with_kernels(engine, {"gemv_q4_0": "mma"})
 
 
 def test_lines_are_counted_from_where_the_source_was_written() -> None:

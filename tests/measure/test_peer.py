@@ -135,6 +135,8 @@ def test_the_real_one_keeps_count_and_agrees_with_our_reference() -> None:
 def test_our_prefill_ends_with_logits_too(any_device: Device, tiny: Model) -> None:
     engine = Engine(tiny, any_device, "9c", context=48)
     any_device.update(engine.state.logits, np.full(tiny.config.vocab, np.nan, np.float32))
+    # What the head reads is nothing that blocks write.
+    any_device.update(engine.state.x, np.ones(tiny.config.dim, np.float32))
     assert prefill_ms(engine, list(range(41))) > 0
     assert np.isfinite(any_device.to_host(engine.state.logits)).all()
     assert any_device.to_host(engine.state.position)[0] == 40

@@ -1,6 +1,7 @@
 """No false alarm on any kernel of the lab; and the one that is kept with its bug is found."""
 
 import json
+import re
 from functools import cache
 from pathlib import Path
 
@@ -19,7 +20,7 @@ from sovereign_lab.measure.sanitizer.cases import kv_types, poisoned, sanitize_v
 KERNELS = [
     (op, variant, kv) for op in OPS.values() for variant in op.variants.values() for kv in kv_types(variant)
 ]  # fmt: skip
-# A barrier of a kernel of the lab, counted from 0, and an array that threads race for without it.
+# A barrier of a block or a warp in a kernel of the lab, counted from 0, and an array that threads race for without it.
 NEEDED_BARRIERS = [
     ("gemv_q4_0:block_per_row", 0, "partial"),
     ("gemv_q4_0:block_per_row", 1, "partial"),
@@ -27,6 +28,15 @@ NEEDED_BARRIERS = [
     ("attention:three_pass", 0, "partial_max"),
     ("attention:online_softmax", 0, "warp_sums"),
     ("argmax:block", 0, "values"),
+    ("gemv_q4_0:wmma", 0, "w_tiles"),
+    ("gemv_q4_0:wmma", 1, "x_tiles"),
+    ("gemv_q4_0:wmma", 2, "y_tiles"),
+    ("gemm_q4_0:wmma", 0, "x_tiles"),
+    ("gemm_q4_0:wmma", 1, "w_tiles"),
+    ("gemm_q4_0:wmma", 2, "y_tiles"),
+    ("gemm_q4_0:mma", 0, "x_tiles"),
+    ("attention_tokens:mma", 0, "key_tile"),
+    ("attention_tokens:mma", 1, "value_tile"),
 ]
 DOUBLE_OFFSET = FOLDER / "rope_kv" / "0_double_offset.cu"
 
@@ -43,10 +53,10 @@ def compile_all() -> None:
 
 def without_barrier(op: Op, variant: Variant, which: int) -> Source:
     """The variant without one of its barriers."""
-    parts = variant.source.split("__syncthreads();")
-    assert len(parts) > which + 1, f"{op.name}:{variant.name} has no barrier {which}"
-    parts[which : which + 2] = [parts[which] + parts[which + 1]]
-    text = "__syncthreads();".join(parts)
+    barriers = list(re.finditer(r"__sync(threads|warp)\(\);", variant.source))
+    assert len(barriers) > which, f"{op.name}:{variant.name} has no barrier {which}"
+    start, end = barriers[which].span()
+    text = variant.source[:start] + variant.source[end:]
     return Source.of(text, {"KV": "half"}, variant.path.name)
 
 

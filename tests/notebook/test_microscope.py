@@ -29,6 +29,19 @@ def coalesced() -> Inspection:
     return sl.inspect_kernel("gemv_q4_0:coalesced")
 
 
+def test_products_of_tensor_cores_stand_beside_their_lines() -> None:
+    inspection = sl.inspect_kernel("gemv_q4_0:mma")
+    # 16 rows a block, 8 blocks of weights a row, two products each
+    assert inspection.totals["products"] == 256 // 16 * 8 * 2
+    assert inspection.totals["votes"] == 0
+    found = [(r.code.strip(), r.count) for r in inspection.rows if r.what == "product"]
+    assert found == [
+        ("mma_16x8x16(sums, a[0], b[0]);", 128),
+        ("mma_16x8x16(sums, a[1], b[1]);", 128),
+    ]
+    assert "Tensor Cores: 256 products of 16 x 16 by 16 x 8" in repr(inspection)
+
+
 def test_totals_are_exact(coalesced: Inspection) -> None:
     # A warp a row and 8 iterations, each with a load of the scale, of the nibbles (16 bytes) and of x.
     totals = coalesced.totals

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 from xml.etree import ElementTree
 
@@ -87,6 +88,9 @@ def test_a_control_keeps_what_fits(control: Any, value: Any, kept: Any) -> None:
         (Choice("a", "A", [("x", "X")]), ["x"]),
         (Number("a", "A"), None),
         (Number("a", "A"), "3"),
+        (Number("a", "A"), float("nan")),
+        (Number("a", "A"), 10**400),
+        (Slider("a", "A", 1, 9), 10**400),
         (Number("a", "A", whole=True), 1.5),
         (Text("a", "A"), 3),
         (Toggle("a", "A"), 1),
@@ -347,6 +351,18 @@ def test_a_picture_alone_keeps_what_stands_around_it() -> None:
     assert html.endswith("<i>b</i>")
 
 
+def test_names_from_a_models_file_are_text_and_no_markup() -> None:
+    name = "<img src=x onerror=alert(1)>"
+    tinyllama = timeline.recorded_profiles()["8c"]
+    for explorer in (
+        sl.explore_kv_scaling(replace(TINYLLAMA, name=name)),
+        sl.explore_timeline(replace(tinyllama, model=name)),
+    ):
+        shown = explorer.view + explorer._repr_mimebundle_()[0]["text/html"]
+        assert "<img src=x" not in shown
+        assert "&lt;img src=x" in shown
+
+
 # ---- texts ----
 
 
@@ -374,6 +390,7 @@ def test_two_phases_side_by_side_say_the_same_as_an_engine(
     assert all("max tokens reached" in c["speed"] for c in panel.columns)
     assert (panel.busy, panel.enabled, panel.error) == (False, ["start"], "")
     assert "Once upon a time" + expected.text in panel.stand_in()[1]
+    assert f"Second phase: 7: {sl.PHASES['7'].title}" in panel.stand_in()[1]
 
 
 def test_what_is_refused_is_told_and_the_last_text_stays(panel: GenerationPanel) -> None:

@@ -202,7 +202,7 @@ def test_a_timing_with_a_prediction_goes_into_the_ledger_and_keep_decides(
     bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SOVEREIGN_LEDGER", str(tmp_path / "ledger.sqlite3"))
-    with pytest.raises(LabError, match="a title and a hypothesis"):
+    with pytest.raises(LabError, match="A prediction has a reason"):
         bench.time(1.5)
     assert bench.state.card is None  # nothing was run for it
     view = bench.time(1.5, "the same instructions")
@@ -270,6 +270,19 @@ def test_idle_processes_of_benches_used_long_ago_end(monkeypatch: pytest.MonkeyP
     benches[1].state = State("")
     bench_module._rest_others(benches[0])
     assert closed == [benches[0], benches[1]]
+
+
+def test_a_bench_that_is_only_typed_into_ends_the_process_of_an_old_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    closed: list[Bench] = []
+    monkeypatch.setattr(bench_module, "_USED", [])
+    benches = [Bench("add") for _ in range(bench_module.RESTING_WORKERS + 2)]
+    for bench in benches:
+        monkeypatch.setattr(bench._worker, "start", lambda: None)
+        monkeypatch.setattr(bench._worker, "close", lambda bench=bench: closed.append(bench))
+        bench.wake()
+    assert closed == benches[:1]
 
 
 # ---- the widget, which has no page here ----

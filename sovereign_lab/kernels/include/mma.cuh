@@ -32,10 +32,6 @@ __device__ __forceinline__ void load_matrices_transposed(unsigned (&r)[4], const
 __device__ __forceinline__ void copy_16(void* shared, const void* global, bool there) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(shared)), "l"(global), "r"(there ? 16 : 0));
 }
-// 4 bytes.
-__device__ __forceinline__ void copy_4(void* shared, const void* global, bool there) {
-  asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(shared_address(shared)), "l"(global), "r"(there ? 4 : 0));
-}
 // Ends a group of copies.
 __device__ __forceinline__ void copies_end() { asm volatile("cp.async.commit_group;"); }
 // Waits for this thread's copies, except for the last `pending` groups.

@@ -176,8 +176,8 @@ def count(
     """Counters of each of `kernels` ("op:variant"), launched once on the arguments of `workload`.
 
     All of them in one run of ncu, which takes at most `seconds`; a metric that ncu does not know is left out and the
-    rest is asked for again. `tokens`: of the ops that take many. `keep`: a file for all that ncu prints, and what was launched. Never raises for what the
-    machine lacks: `reason` says it.
+    rest is asked for again. `tokens`: of the ops that take many. `keep`: a file for all that ncu prints, and what was
+    launched. Never raises for what the machine lacks: `reason` says it.
     """
     reason = why_no_gpu()
     if reason:

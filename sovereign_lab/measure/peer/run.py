@@ -118,10 +118,7 @@ class PeerRun:
 
 
 def _point(facts: Mapping[str, Any]) -> Point:
-    comparison: dict[str, Any] = {
-        k: tuple(v) if isinstance(v, list) else v for k, v in facts["comparison"].items()
-    }
-    return Point(**{**facts, "comparison": Comparison(**comparison)})
+    return Point(**{**facts, "comparison": Comparison.of(facts["comparison"])})
 
 
 def that_fit(

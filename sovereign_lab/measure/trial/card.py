@@ -87,6 +87,8 @@ def geometry_words(made: Edit) -> str:
     words = [f"{v.threads} threads a block"]
     if v.blocks is not None:
         words.append(f"a grid of {v.blocks}")
+    elif v.tiles is not None:
+        words.append("a block a tile")
     elif v.rows_per_block:
         words.append(f"{v.rows_per_block} rows a block")
     else:

@@ -1,6 +1,6 @@
 """Controls of a panel: what the page shows, and what a value of each may be. A page can send anything."""
 
-import math
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
@@ -130,4 +130,5 @@ def settled(controls: Sequence[Control], values: Values) -> dict[str, Any]:
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    known = isinstance(value, int | float) and not isinstance(value, bool)
+    return known and abs(value) <= sys.float_info.max  # nor NaN

@@ -106,7 +106,7 @@ class GenerationPanel(Panel):
         super().close()
 
     def stand_in(self) -> tuple[str, str]:
-        settings = [[c.label, str(self.values[c.name])] for c in self._controls]
+        settings = [[c.label, _said(c, self.values[c.name])] for c in self._controls]
         texts = [f"phase {c.phase}: {c.prompt}{c.text}" for c in self._columns]
         html = tag("p", tag("b", self.title)) + table(settings)
         html += "".join(tag("pre", escape(text), style="white-space: pre-wrap") for text in texts)
@@ -187,6 +187,12 @@ class GenerationPanel(Panel):
                 }
                 for column in self._columns
             ]  # fmt: skip
+
+
+def _said(control: Control, value: Any) -> str:
+    """A value as the page shows it: of a choice its label."""
+    labels = dict(control.options) if isinstance(control, Choice) else {}
+    return labels.get(value, str(value))
 
 
 def _names(model: Model | str | None) -> list[tuple[str, str]]:

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Sequence
+from html import escape
 
 from sovereign_lab.engine import Engine
 from sovereign_lab.errors import LabError
@@ -93,7 +94,7 @@ def _row(
         if launch.op == name
     )
     inner = (
-        tag("title", said)
+        tag("title", escape(said))
         + rect(1, y + 1, right - 2, ROW - 2, fill=ORANGE if chosen else "transparent", class_="sl-frame",
                fill_opacity=0.14 if chosen else None, stroke="none")
         + text(left - 6, y + 17, f"{name} x {count}", "end", 11, font_weight="bold" if chosen else None)

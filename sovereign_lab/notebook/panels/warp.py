@@ -133,7 +133,7 @@ def draw_warp(pattern: Pattern, width: int = WIDE) -> Drawing:
     facts = [
         ["sectors a request", f"{len(found.sectors)}, in {_count(len(found.lines), 'line')} of 128 bytes"],
         ["least for these bytes", _count(found.ideal, "sector")],
-        ["bytes moved", f"{found.moved:,} for {found.wanted:,} wanted: {found.wanted / found.moved:.1%} of use"],
+        ["bytes moved", f"{found.moved:,} for {found.wanted:,} wanted: {found.wanted / found.moved:.1%} used"],
         [
             "address of lane l",
             f"{pattern.offset} + {'l' if pattern.lanes == WARP else f'(l % {pattern.lanes})'} x {pattern.stride}, "

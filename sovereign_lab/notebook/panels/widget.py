@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +39,7 @@ class Panel(anywidget.AnyWidget):
 
     def stand_in(self) -> tuple[str, str]:
         """(HTML, text) for a page that runs no script."""
-        return tag("p", self.title), self.title
+        return tag("p", escape(self.title)), self.title
 
     def _repr_mimebundle_(self, **options: Any) -> Any:
         bundle = super()._repr_mimebundle_(**options)
@@ -64,7 +65,7 @@ class Drawing:
     @property
     def html(self) -> str:
         """All of it, for the page."""
-        return self.picture + table(self.facts) + (tag("p", self.note) if self.note else "")
+        return self.picture + table(self.facts) + (tag("p", escape(self.note)) if self.note else "")
 
     def __str__(self) -> str:
         wide = max((len(row[0]) for row in self.facts), default=0)
@@ -113,7 +114,7 @@ class Explorer(Panel):
         self.values = {**self.values, **values}
 
     def stand_in(self) -> tuple[str, str]:
-        html = alone(tag("p", tag("b", self.title)) + self.drawing.html)
+        html = alone(tag("p", tag("b", escape(self.title))) + self.drawing.html)
         return html, f"{self.title}\n{self.drawing}"
 
     def _changed(self, _: Mapping[str, Any]) -> None:

@@ -179,6 +179,7 @@ class Bench:
 
     def wake(self) -> None:
         """Start the process that runs the actions, so that the first one finds it ready."""
+        _rest_others(self)
         self._worker.start()
 
     # ---- the buttons ----
@@ -209,6 +210,10 @@ class Bench:
             made = self._edit()
             asked = None
             if predict is not None:
+                if not because.strip():
+                    raise LabError(
+                        "A prediction has a reason: say in `because` why it should be faster, and time it again."
+                    )
                 asked = experiment(
                     f"{made.op}:{made.name}, edited from {made.like}", because, predict=predict,
                     baseline=self.phase, change={made.op: made}, model=self.model, device=self.device,

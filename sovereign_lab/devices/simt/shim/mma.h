@@ -44,7 +44,7 @@ template <class Use, class Layout>
 SIMT_INLINE void load_matrix_sync(fragment<Use, 16, 16, 16, half, Layout>& f, const half* start, unsigned step, SIMT_HERE) {
   check(start, step, "load_matrix_sync", file, line);
   simt::AllMemory around;
-  simt::meet_full(false, SIMT_PLACE_OF("load_matrix_sync"), true);
+  simt::meet_full(false, SIMT_PLACE_OF("load_matrix_sync"));
   constexpr bool is_a = std::is_same<Use, matrix_a>::value, by_rows = std::is_same<Layout, row_major>::value;
   for (int i = 0; i < 8; i++) {
     int across = is_a ? across_a(i) : across_b(i), along = is_a ? along_a(i) : along_b(i);
@@ -76,7 +76,7 @@ SIMT_INLINE void store_matrix_sync(float* start, const fragment<accumulator, 16,
     start[layout == mem_row_major ? row * step + column : column * step + row] = f.x[i];
   }
   simt::AllMemory around;
-  simt::meet_full(false, SIMT_PLACE_OF("store_matrix_sync"), true);
+  simt::meet_full(false, SIMT_PLACE_OF("store_matrix_sync"));
 }
 
 }  // namespace wmma

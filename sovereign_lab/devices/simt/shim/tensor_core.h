@@ -33,9 +33,17 @@ SIMT_UNTRACED inline void multiply(Fragments& f) {
 // Two in turn: a lane can be at most one operation ahead of one that has yet to take its result.
 SIMT_UNTRACED inline Fragments& fragments(Fiber* self) { return self->warp->fragments[self->exchanges & 1]; }
 
+__attribute__((noinline, cold, noreturn)) inline void part_of_a_warp(uint32_t lanes, Place at) {
+  say_place();
+  say("%s at %s:%d takes all 32 lanes of a warp, and this warp has %u; launch a multiple of 32 threads a block", at.name,
+      base_name(at.file), at.line, lanes);
+  fail_now();
+}
+
 // Every lane waits for the last, which computes `then`.
 template <class F> SIMT_UNTRACED inline void arrive_all(Fiber* self, Place at, F then) {
   Warp& warp = *self->warp;
+  if (warp.lanes < kWarp) part_of_a_warp(warp.lanes, at);
   Exchange& x = arrive(self, warp, at);
   warp.deposited[self->lane] = self->exchanges;
   if (x.arrived == warp.lanes) {
@@ -92,9 +100,6 @@ SIMT_INLINE void load_matrices_transposed(unsigned (&r)[4], const void* row, SIM
 // An asynchronous copy happens at once here: whoever forgets to wait for it is not found out.
 SIMT_INLINE void copy_16(void* shared, const void* global, bool there) {
   *(uint4*)shared = there ? *(const uint4*)global : uint4{0, 0, 0, 0};
-}
-SIMT_INLINE void copy_4(void* shared, const void* global, bool there) {
-  *(uint32_t*)shared = there ? *(const uint32_t*)global : 0;
 }
 inline void copies_end() {}
 template <int pending> inline void copies_wait() {}

@@ -63,6 +63,14 @@ class Engine:
                 f"The lab's attention kernels take head sizes up to 128; {config.name} has {config.head_dim}."
             )
 
+        # From phase 9c on a prompt goes through in blocks of tokens.
+        self.in_blocks = "gemm_q4_0" in self.phase.plan
+        if self.in_blocks and config.head_dim % 16:
+            raise LabError(
+                f"Phase {self.phase.id} takes head sizes that are a multiple of 16; {config.name} has "
+                f"{config.head_dim}. Choose phase {self.phase.base}."
+            )
+
         self.kv = KVCache.allocate(device, config, self.context, kv_dtype)
         self.kernels = self._compile(progress)
         self.weights = weights or forward.DeviceWeights.upload(model, device, progress)
@@ -79,15 +87,8 @@ class Engine:
         self.decode_calls = [*body, *head, forward.advance(s, s.best)]
         draw = [forward.sample(config, s), forward.advance(s, s.drawn)]
         self.sampled_calls = [*body, *head, *draw] if "sample" in self.phase.plan else []
-        # From phase 9c on a prompt goes through in blocks of tokens.
-        self.in_blocks = "gemm_q4_0" in self.phase.plan
         self.split = split
         if self.in_blocks:
-            if config.head_dim % 16:
-                raise LabError(
-                    f"Phase {self.phase.id} takes head sizes that are a multiple of 16; {config.name} has "
-                    f"{config.head_dim}. Choose phase {self.phase.base}."
-                )
             self.split = split or prefill.upload(model, device, progress)
             self._block_state = prefill.BlockState.allocate(device, config)
             self._full_block = self.block_calls(prefill.TOKENS)

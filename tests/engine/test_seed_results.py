@@ -15,4 +15,7 @@ def test_phases_give_the_seed_s_figures(repository: Path) -> None:
         rate = row["tokens_per_second"]
         figures.setdefault(row["phase"], set()).add(float(rate) if rate else None)
     for phase in PHASES.values():
+        if phase.planned:
+            assert phase.seed_tokens_per_second is None and phase.id not in figures
+            continue
         assert phase.seed_tokens_per_second in figures[phase.id], phase.id

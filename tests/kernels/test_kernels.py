@@ -105,3 +105,36 @@ def test_variants_share_one_signature(op: Op) -> None:
 def test_cases_have_the_parameters_of_the_signature(op: Op) -> None:
     for case in cases(op, np.random.default_rng(0)):
         assert list(case) == names(op)
+
+
+def test_argmax_of_no_number_is_a_token_all_the_same(any_device: Device) -> None:
+    """The next step reads the embedding of whatever comes out, so it must be one that there is."""
+    found = OPS["argmax_batch"]
+    for variant in found.variants.values():
+        kernel = any_device.compile(variant.path)
+        for nothing in (np.nan, -np.inf):
+            args: Case = {
+                "logits": np.full((1, 300), nothing, np.float32),
+                "best": np.array([-1], np.int32),
+                "vocab": 300,
+                "count": 1,
+            }
+            on_device = any_device.arguments(args)
+            grid = found.grid(variant, args)
+            any_device.launch(kernel, grid, variant.threads, list(on_device.values()))
+            assert any_device.to_host(on_device["best"])[0] == 0
+
+
+def test_argmax_takes_the_first_of_equals_that_one_lane_of_two_warps_finds(
+    any_device: Device,
+) -> None:
+    found = OPS["argmax"]
+    logits = np.full(2100, -1, np.float32)
+    logits[[5 + 32, 5 + 64 * 32]] = 3
+    for variant in found.variants.values():
+        on_device = any_device.arguments(
+            {"logits": logits, "best": np.array([-1], np.int32), "vocab": 2100}
+        )
+        kernel = any_device.compile(variant.path)
+        any_device.launch(kernel, 1, variant.threads, list(on_device.values()))
+        assert any_device.to_host(on_device["best"])[0] == 37

@@ -1,10 +1,12 @@
 """What chapter 18 says in its prose, held to the recorded run, to data sheets and to the seed's figures."""
 
+import json
 import statistics
 
 from sovereign_lab.engine import PHASES
 from sovereign_lab.measure.roofline import find_gpu, floor, token_bytes
 from sovereign_lab.notebook import tensor_roofs
+from sovereign_lab.notebook.places import in_checkout
 from sovereign_lab.notebook.seed import TINYLLAMA
 
 RUN = tensor_roofs.recorded_tensor_run()
@@ -65,3 +67,11 @@ def test_the_gap_with_tensor_cores_in_the_products() -> None:
     assert f"{found[16]:.3f} {found[3900]:.3f} {1 / found[16]:.2f}" == "0.644 0.109 1.55"
     assert {p.phase for p in peer.points} == {"9c"}
     assert PHASES["9c"].plan["gemv_q4_0"] == PHASES["9b"].plan["gemv_q4_0"] == "mma"
+
+
+def test_the_control_in_9b() -> None:
+    record = json.loads(in_checkout("data/runs/2026-12-01-sm_90-control.json").read_text())
+    assert (record["baseline"], record["rounds"]) == ("9b", 11)
+    assert (record["speedup"], record["low"], record["high"]) == (0.985, 0.984, 0.985)
+    before, after = record["tokens_per_second"]
+    assert abs(after / before - record["speedup"]) < 1e-3

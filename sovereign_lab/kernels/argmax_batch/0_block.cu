@@ -27,5 +27,5 @@ extern "C" __global__ void argmax_batch(const float* logits,  // [count, vocab]
   largest = warp_max(lane < warps ? warp_largest[lane] : -INFINITY);
   if (value == largest) atomicMin(&lowest, index);
   __syncthreads();
-  if (threadIdx.x == 0) best[blockIdx.x] = lowest;
+  if (threadIdx.x == 0) best[blockIdx.x] = lowest < vocab ? lowest : 0;  // token 0 where no logit is a number
 }

@@ -12,17 +12,22 @@ import numpy as np
 from sovereign_lab.engine import Engine
 from sovereign_lab.kernels.registry import op
 from sovereign_lab.measure.bench import Figure
-from sovereign_lab.measure.compare import Comparison
 from sovereign_lab.measure.memory_trace import Trace, trace
-from sovereign_lab.measure.nsight import TENSOR_CORES
+from sovereign_lab.measure.nsight import (
+    LOAD_REQUESTS,
+    LOAD_SECTORS,
+    OCCUPANCY,
+    REGISTERS,
+    TENSOR_CORES,
+    WAVEFRONTS,
+)
 from sovereign_lab.measure.tensor_cores import TensorRun
 from sovereign_lab.models import reference
 from sovereign_lab.models.quants import BLOCK_BYTES, BLOCK_WEIGHTS
-from sovereign_lab.notebook.places import in_checkout
 from sovereign_lab.notebook.runs import Run
 from sovereign_lab.notebook.table import Table
+from sovereign_lab.notebook.tensor_roofs import decode_of
 
-RECORDED = "data/runs/2026-12-01-sm_90-tensor-cores.json"
 ROWS, COLS = 2048, 2048
 TRACED_ROWS = 32
 PRODUCT = 16 * 16 * 8  # multiplications of one instruction: 16 x 16 by 16 x 8
@@ -153,11 +158,6 @@ def counts_table(traces: Mapping[str, Trace]) -> Table:
 # ---- recorded ----
 
 
-def recorded() -> TensorRun:
-    """The run of the Tensor Core kernels on an H200. Raises LabError where the checkout lacks it."""
-    return TensorRun.read(in_checkout(RECORDED))
-
-
 def times(run: TensorRun, kernels: tuple[str, ...] = KERNELS) -> dict[str, dict[str, float]]:
     """Kernel -> matrix -> microseconds of one token's product."""
     shapes = {p.matrix: f"{p.rows:,} x {p.cols:,}" for p in run.products}
@@ -168,11 +168,11 @@ def times(run: TensorRun, kernels: tuple[str, ...] = KERNELS) -> dict[str, dict[
 
 
 COUNTERS = {
-    "load requests": "l1tex__t_requests_pipe_lsu_mem_global_op_ld.sum",
-    "sectors of them": "l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum",
-    "shared-memory wavefronts": "memory_l1_wavefronts_shared",
-    "registers a thread": "launch__registers_per_thread",
-    "warps that an SM can hold, of 64": "sm__maximum_warps_per_active_cycle_pct",
+    "load requests": LOAD_REQUESTS,
+    "sectors of them": LOAD_SECTORS,
+    "shared-memory wavefronts": WAVEFRONTS,
+    "registers a thread": REGISTERS,
+    "warps that an SM can hold, of 64": OCCUPANCY,
     "Tensor Cores busy, of the time": TENSOR_CORES,
 }
 
@@ -194,17 +194,12 @@ def busy(run: TensorRun, kernel: str) -> float:
 
 def shared_wavefronts(run: TensorRun, kernel: str) -> float:
     """Passes that shared memory took in a kernel of gemv_q4_0, counted by the GPU."""
-    return run.counters[f"gemv_q4_0:{kernel}"]["memory_l1_wavefronts_shared"]
-
-
-def decode(run: TensorRun, phase: str) -> Comparison:
-    """A phase's decode against 8c; KeyError where the run has none."""
-    return {c.change: c for c in run.decode}[f"phase {phase}"]
+    return run.counters[f"gemv_q4_0:{kernel}"][WAVEFRONTS]
 
 
 def as_run(run: TensorRun, phase: str) -> Run:
     """The decode speeds of 8c and a phase, tok/s, as `runs.three_columns` reads them."""
-    both = decode(run, phase)
+    both = decode_of(run, phase)
     figures = [
         Figure.of(f"phase {name}, decode", "tok/s", [1e3 / ms for ms in samples])
         for name, samples in (("8c", both.base_ms), (phase, both.change_ms))

@@ -4,7 +4,7 @@ import pytest
 from edited_cells import counts
 
 from sovereign_lab.engine import PHASES
-from sovereign_lab.notebook import tile_waste
+from sovereign_lab.notebook import tensor_roofs, tile_waste
 from sovereign_lab.notebook.tile_waste import MMA_TILE, WMMA_TILE, Waste
 
 pytestmark = pytest.mark.usefixtures("simt")
@@ -32,7 +32,7 @@ def test_counted_products_are_those_of_the_arithmetic(wmma: tile_waste.Counts) -
 
 
 def test_counts_are_the_gpu_s_to_the_last_digit(wmma: tile_waste.Counts) -> None:
-    counted = tile_waste.recorded().counters["gemv_q4_0:wmma"]
+    counted = tensor_roofs.recorded_tensor_run().counters["gemv_q4_0:wmma"]
     assert counted[tile_waste.COUNTERS["load requests"]] == wmma.requests == 81_920
     assert counted[tile_waste.COUNTERS["sectors of them"]] == wmma.sectors == 1_212_416
     trips = tile_waste.ROWS // 16 * tile_waste.COLS // 32
@@ -49,7 +49,7 @@ def test_float4_makes_more_requests_and_fewer_sectors(wmma: tile_waste.Counts) -
 
 
 def test_slower_at_every_shape_with_idle_tensor_cores() -> None:
-    run = tile_waste.recorded()
+    run = tensor_roofs.recorded_tensor_run()
     us = tile_waste.times(run)
     ratios = [us["wmma"][shape] / us["float4"][shape] for shape in us["wmma"]]
     assert (f"{min(ratios):.2f}", f"{max(ratios):.2f}") == ("1.75", "3.38")
@@ -60,17 +60,17 @@ def test_slower_at_every_shape_with_idle_tensor_cores() -> None:
 
 
 def test_the_model_got_slower() -> None:
-    nine_a = tile_waste.decode(tile_waste.recorded(), "9a")
+    nine_a = tensor_roofs.decode_of(tensor_roofs.recorded_tensor_run(), "9a")
     assert f"{nine_a.speedup:.3f} {1 / nine_a.speedup:.2f} {nine_a.verdict}" == "0.725 1.38 revert"
     assert PHASES["9a"].verdict == "revert"
     assert (PHASES["9a"].base, dict(PHASES["9a"].change)) == ("8c", {"gemv_q4_0": "wmma"})
 
 
 def test_recorded_speeds_are_those_of_the_milliseconds() -> None:
-    run = tile_waste.recorded()
+    run = tensor_roofs.recorded_tensor_run()
     rates = tile_waste.as_run(run, "9a").ladder()
     assert rates["9a"] / rates["8c"] == pytest.approx(
-        tile_waste.decode(run, "9a").speedup, rel=0.005
+        tensor_roofs.decode_of(run, "9a").speedup, rel=0.005
     )
 
 

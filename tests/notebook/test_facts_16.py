@@ -13,7 +13,7 @@ from sovereign_lab.errors import LabError
 from sovereign_lab.kernels.registry import op
 from sovereign_lab.measure.memory_trace import trace
 from sovereign_lab.measure.roofline import find_gpu, floor, token_bytes
-from sovereign_lab.notebook import fragments, misaligned, tile_waste
+from sovereign_lab.notebook import fragments, misaligned, tensor_roofs, tile_waste
 from sovereign_lab.notebook.seed import TINYLLAMA
 
 
@@ -84,7 +84,7 @@ def test_counts_and_what_a_gpu_s_compiler_joins(simt: Device) -> None:
     variant = gemv.variant("mma")
     edit = trace(kernel_source("16"), gemv.grid(variant, args), variant.threads, args, name="k.cu")
     joined = tile_waste.counts(edit)
-    counted = tile_waste.recorded().counters["gemv_q4_0:mma"]
+    counted = tensor_roofs.recorded_tensor_run().counters["gemv_q4_0:mma"]
     assert counted[tile_waste.COUNTERS["load requests"]] == joined.requests == 81_920
     assert counted[tile_waste.COUNTERS["sectors of them"]] == joined.sectors == 475_136
     card = counts("16")
@@ -118,7 +118,7 @@ def test_each_illegal_access_is_found_with_its_line(simt: Device, repository: Pa
 
 
 def test_recorded_times() -> None:
-    run = tile_waste.recorded()
+    run = tensor_roofs.recorded_tensor_run()
     us = tile_waste.times(run)
     to_wmma, to_float4 = (
         [us["mma"][s] / us[name][s] for s in us["mma"]] for name in ("wmma", "float4")
@@ -135,8 +135,8 @@ def test_recorded_times() -> None:
 
 
 def test_the_model_and_the_hypothesis() -> None:
-    run = tile_waste.recorded()
-    nine_b = tile_waste.decode(run, "9b")
+    run = tensor_roofs.recorded_tensor_run()
+    nine_b = tensor_roofs.decode_of(run, "9b")
     assert f"{nine_b.speedup:.3f} {nine_b.low:.3f} {nine_b.high:.3f}" == "1.033 1.032 1.034"
     assert nine_b.verdict == PHASES["9b"].verdict == "keep"
     assert f"{np.median(nine_b.change_ms):.2f}" == "1.59"

@@ -183,7 +183,7 @@ def step(
 
 
 def _product(m: SplitMatrix, x: Any, y: Any, count: int, accumulate: bool = False) -> Call:
-    return product(m, x, y, count, accumulate)._replace(op="gemm_q4_0_batch")
+    return product(m, x, y, count, accumulate, "gemm_q4_0_batch")
 
 
 def _advance(s: BatchState, following: Any, count: int, context: int) -> Call:

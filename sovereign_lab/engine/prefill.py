@@ -134,9 +134,11 @@ def rmsnorm(x: Any, weight: Any, y: Any, c: Config, count: int) -> Call:
     return Call("rmsnorm_tokens", args)
 
 
-def product(m: SplitMatrix, x: Any, y: Any, count: int, accumulate: bool = False) -> Call:
-    """y float32 [count, rows] = x float16 [count, cols] times the matrix, or added to what is there."""
-    return Call("gemm_q4_0", dict(
+def product(
+    m: SplitMatrix, x: Any, y: Any, count: int, accumulate: bool = False, op: str = "gemm_q4_0"
+) -> Call:
+    """y float32 [count, rows] = x float16 [count, cols] times the matrix, by `op`; or added to what is there."""
+    return Call(op, dict(
         nibbles=m.nibbles, scales=m.scales, x=x, y=y, rows=m.rows, blocks_per_row=m.blocks_per_row,
         count=count, accumulate=int(accumulate),
     ))  # fmt: skip

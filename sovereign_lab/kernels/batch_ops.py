@@ -4,22 +4,16 @@ Products with a matrix that all share are here too: those of `token_ops` have bl
 `active` is 0 for a sequence that has ended: it stays where it is, and writes nothing into its region.
 """
 
-from typing import Any
-
 import numpy as np
 
 from sovereign_lab.kernels import FOLDER
 from sovereign_lab.kernels.op import Arguments, Op, Variant
-from sovereign_lab.kernels.token_ops import gemm
+from sovereign_lab.kernels.token_ops import gemm, tiles
 from sovereign_lab.models import reference
 
 # What a warp of logits_batch takes.
 ROWS, SEQUENCES = 4, 8
 WARPS = 8
-
-
-def _op(name: str, *variants: Variant, **facts: Any) -> Op:
-    return Op(name, variants={v.name: v for v in variants}, **facts)
 
 
 # ---- what each op must compute, from its arguments ----
@@ -68,7 +62,7 @@ def _advance(a: Arguments) -> dict[str, np.ndarray]:
 # ---- the ops, in the order of a forward pass ----
 
 BATCH_OPS = (
-    _op(
+    Op.of(
         "embedding_batch",
         Variant(
             FOLDER / "embedding_batch/0_copy_rows.cu",
@@ -81,7 +75,7 @@ BATCH_OPS = (
         units=lambda a: a["count"] * a["dim"],
         reference=_embedding,
     ),
-    _op(
+    Op.of(
         "gemm_q4_0_batch",
         Variant(
             FOLDER / "gemm_q4_0_batch/0_split_depth.cu",
@@ -90,14 +84,14 @@ BATCH_OPS = (
             teaches="with few tokens, a tile of many rows leaves most multiprocessors idle: split the depth",
             arch=80,
             layout="split",
-            tiles=lambda a: -(-a["rows"] // 16) * -(-a["count"] // 64),
+            tiles=tiles(rows=16, tokens=64),
         ),
         meaning="y = x W^T for few tokens, or y += x W^T; W in Q4_0, nibbles and scales apart",
         outputs=("y",),
         units=lambda a: a["rows"],
         reference=gemm,
     ),
-    _op(
+    Op.of(
         "rope_kv_batch",
         Variant(
             FOLDER / "rope_kv_batch/0_pair_per_thread.cu",
@@ -110,7 +104,7 @@ BATCH_OPS = (
         units=lambda a: a["count"] * (a["heads"] + a["kv_heads"]) * a["head_dim"] // 2,
         reference=_rope_kv,
     ),
-    _op(
+    Op.of(
         "attention_batch",
         Variant(
             FOLDER / "attention_batch/0_online_softmax.cu",
@@ -123,7 +117,7 @@ BATCH_OPS = (
         units=lambda a: a["count"] * a["heads"],
         reference=_attention,
     ),
-    _op(
+    Op.of(
         "logits_batch",
         Variant(
             FOLDER / "logits_batch/0_shared_rows.cu",
@@ -137,7 +131,7 @@ BATCH_OPS = (
         units=lambda a: a["vocab"],
         reference=_logits,
     ),
-    _op(
+    Op.of(
         "argmax_batch",
         Variant(
             FOLDER / "argmax_batch/0_block.cu",
@@ -150,7 +144,7 @@ BATCH_OPS = (
         units=lambda a: a["count"],
         reference=lambda a: {"best": np.argmax(a["logits"], axis=1).astype(np.int32)},
     ),
-    _op(
+    Op.of(
         "advance_batch",
         Variant(
             FOLDER / "advance_batch/0_thread_per_sequence.cu",

@@ -69,6 +69,11 @@ class Op:
     variants: Mapping[str, Variant]
     replaces: tuple[str, ...] = ()
 
+    @classmethod
+    def of(cls, name: str, *variants: Variant, **facts: Any) -> "Op":
+        """An op with its variants under their names; `facts` are the further fields."""
+        return cls(name, variants={v.name: v for v in variants}, **facts)
+
     def variant(self, name: str) -> Variant:
         """A variant by name; raises LabError with the names there are."""
         if name not in self.variants:

@@ -83,7 +83,7 @@ OPS: dict[str, Op] = {}
 
 
 def _op(name: str, *variants: Variant, **facts: Any) -> None:
-    OPS[name] = Op(name, variants={v.name: v for v in variants}, **facts)
+    OPS[name] = Op.of(name, *variants, **facts)
 
 
 _op(

@@ -5,7 +5,6 @@ reads are halves, [count, ...]; the residual stream and what a product writes ar
 """
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
@@ -15,12 +14,8 @@ from sovereign_lab.models import reference
 from sovereign_lab.models.quants import join_q4_0, unpack_q4_0
 
 
-def _op(name: str, *variants: Variant, **facts: Any) -> Op:
-    return Op(name, variants={v.name: v for v in variants}, **facts)
-
-
-def _tiles(rows: int, tokens: int, tiles_per_block: int = 1) -> Callable[[Arguments], int]:
-    """The blocks that cover y, tile by tile."""
+def tiles(rows: int, tokens: int, tiles_per_block: int = 1) -> Callable[[Arguments], int]:
+    """The blocks that cover y [count, rows], tile by tile."""
 
     def blocks(a: Arguments) -> int:
         return -(-(-(-a["rows"] // rows) * -(-a["count"] // tokens)) // tiles_per_block)
@@ -67,7 +62,7 @@ def _swiglu(a: Arguments) -> dict[str, np.ndarray]:
 # ---- the ops, in the order of a forward pass ----
 
 TOKEN_OPS = (
-    _op(
+    Op.of(
         "embedding_tokens",
         Variant(
             FOLDER / "embedding_tokens/0_copy_rows.cu",
@@ -80,7 +75,7 @@ TOKEN_OPS = (
         units=lambda a: a["count"] * a["dim"],
         reference=_embedding,
     ),
-    _op(
+    Op.of(
         "rmsnorm_tokens",
         Variant(
             FOLDER / "rmsnorm_tokens/0_block.cu",
@@ -93,7 +88,7 @@ TOKEN_OPS = (
         units=lambda a: a["count"],
         reference=lambda a: {"y": reference.rmsnorm(a["x"], a["weight"], a["eps"])},
     ),
-    _op(
+    Op.of(
         "gemm_q4_0",
         Variant(
             FOLDER / "gemm_q4_0/0_cuda_cores.cu",
@@ -109,7 +104,7 @@ TOKEN_OPS = (
             teaches="16 tokens or none: a warp matrix is filled, or it multiplies zeros",
             arch=70,
             layout="split",
-            tiles=_tiles(rows=16, tokens=16, tiles_per_block=4),
+            tiles=tiles(rows=16, tokens=16, tiles_per_block=4),
         ),
         Variant(
             FOLDER / "gemm_q4_0/2_mma.cu",
@@ -118,14 +113,14 @@ TOKEN_OPS = (
             teaches="what is unpacked once is multiplied with 64 tokens, while the next comes in",
             arch=80,
             layout="split",
-            tiles=_tiles(rows=128, tokens=64),
+            tiles=tiles(rows=128, tokens=64),
         ),
         meaning="y = x W^T for many tokens, or y += x W^T; W in Q4_0, nibbles and scales apart",
         outputs=("y",),
         units=lambda a: a["rows"],
         reference=gemm,
     ),
-    _op(
+    Op.of(
         "rope_kv_tokens",
         Variant(
             FOLDER / "rope_kv_tokens/0_pair_per_thread.cu",
@@ -138,7 +133,7 @@ TOKEN_OPS = (
         units=lambda a: a["count"] * (a["heads"] + a["kv_heads"]) * a["head_dim"] // 2,
         reference=_rope_kv,
     ),
-    _op(
+    Op.of(
         "attention_tokens",
         Variant(
             FOLDER / "attention_tokens/0_mma.cu",
@@ -153,7 +148,7 @@ TOKEN_OPS = (
         units=lambda a: a["count"] * a["heads"],
         reference=_attention,
     ),
-    _op(
+    Op.of(
         "swiglu_tokens",
         Variant(
             FOLDER / "swiglu_tokens/0_elementwise.cu",

@@ -218,13 +218,13 @@ class CudaDevice(Device):
         cooperative: bool,
         stream: Any,
     ) -> None:
-        function = kernel.handle.function(kernel.name, cooperative)
+        function = kernel.handle.function(kernel.name)
         if shared_bytes > DEFAULT_SHARED_BYTES:
             function.max_dynamic_shared_size_bytes = shared_bytes
         what = f"{kernel.name} <<<{grid}, {block}, {shared_bytes}>>>"
         self._recent.append(what)
         with stream or self._stream, self._telling(what):
-            function(grid, block, tuple(args), shared_mem=shared_bytes)
+            function.kernel(grid, block, tuple(args), shared_bytes, None, cooperative)
 
     def _begin_capture(self) -> None:
         self._stream.begin_capture()
@@ -250,29 +250,27 @@ class CudaDevice(Device):
 
 
 class _Module:
-    """One compiled source. CuPy fixes whether a module's launches are cooperative, so that one is made on demand."""
+    """One compiled source.
+
+    CuPy compiles for a cooperative launch with relocatable device code, which CUDA needs no more: here a source is
+    compiled once, and each launch says whether it is cooperative.
+    """
 
     def __init__(self, cupy: Any, source: Source) -> None:
-        self._cupy, self._source = cupy, source
-        self._modules = {False: self._compile(cooperative=False)}
-
-    def _compile(self, cooperative: bool) -> Any:
-        code = f'#line 1 "{self._source.name}"\n{self._source.text}'
+        code = f'#line 1 "{source.name}"\n{source.text}'
         options = (
             "-std=c++17",
             f"-I{INCLUDE}",
-            *(f"-D{k}={v}" for k, v in self._source.defines.items()),
+            *(f"-D{k}={v}" for k, v in source.defines.items()),
         )
-        module = self._cupy.RawModule(
-            code=code, options=options, enable_cooperative_groups=cooperative
-        )
+        self._module = cupy.RawModule(code=code, options=options)
         try:
-            module.compile()
-        except self._cupy.cuda.compiler.CompileException as error:
-            raise LabError(f"{self._source.name} does not compile:\n{error}") from error
-        return module
+            self._module.compile()
+        except cupy.cuda.compiler.CompileException as error:
+            raise LabError(f"{source.name} does not compile:\n{error}") from error
+        self._functions: dict[str, Any] = {}
 
-    def function(self, name: str, cooperative: bool) -> Any:
-        if cooperative not in self._modules:
-            self._modules[cooperative] = self._compile(cooperative)
-        return self._modules[cooperative].get_function(name)
+    def function(self, name: str) -> Any:
+        if name not in self._functions:
+            self._functions[name] = self._module.get_function(name)
+        return self._functions[name]

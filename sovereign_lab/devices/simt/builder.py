@@ -148,6 +148,12 @@ def find_compiler() -> Compiler:
     )
 
 
+_DYNAMIC_SHARED = (
+    r"extern\s+__shared__\s+(?:__align__\s*\([^)]*\)\s*|alignas\s*\([^)]*\)\s*)?"
+    r"([\w\s]+?)\s*(\w+)\s*\[\s*\]\s*;"
+)
+
+
 def entry_source(text: str, name: str) -> str:
     """The kernel's source as a translation unit for a host compiler, line numbers kept.
 
@@ -155,11 +161,14 @@ def entry_source(text: str, name: str) -> str:
     threads load. `extern __shared__` arrays become pointers to the launch's buffer.
     """
     kernel, _ = find_kernel(text)
+    # A declaration outside of all functions is a line of its own, and holds for every block that runs.
     text = re.sub(
-        r"extern\s+__shared__\s+(?:__align__\s*\([^)]*\)\s*|alignas\s*\([^)]*\)\s*)?([\w\s]+?)\s*(\w+)\s*\[\s*\]\s*;",
-        r"\1* \2 = (\1*)simt::current->block->dynamic_shared;",
+        rf"^{_DYNAMIC_SHARED}(?=[ \t]*(//.*)?$)",
+        r"#define \2 ((\1*)simt::current->block->dynamic_shared)",
         text,
+        flags=re.M,
     )
+    text = re.sub(_DYNAMIC_SHARED, r"\1* \2 = (\1*)simt::current->block->dynamic_shared;", text)
     return (
         f'#include "cuda_shim.h"\nnamespace {{\n#line 1 "{name}"\n{text}\n}}\n'
         f"void simt::kernel_body(void** a) {{ simt::call({kernel}, a); }}\n"

@@ -200,7 +200,10 @@ inline void __threadfence() {
   __atomic_thread_fence(__ATOMIC_SEQ_CST);
   SIMT_SANITIZE(simt::fence_passed());
 }
-inline void __threadfence_block() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
+inline void __threadfence_block() {
+  __atomic_thread_fence(__ATOMIC_SEQ_CST);
+  SIMT_SANITIZE(simt::block_fence_passed());
+}
 
 // ---- warp exchange ----
 namespace simt {
@@ -294,7 +297,10 @@ template <class T, class F> SIMT_ATOMIC T atomic_update(T* p, F f) {
     T after = f(before);
     Bits desired;
     memcpy(&desired, &after, sizeof(T));
-    if (__atomic_compare_exchange_n((Bits*)p, &old, desired, false, __ATOMIC_SEQ_CST, __ATOMIC_RELAXED)) return before;
+    if (__atomic_compare_exchange_n((Bits*)p, &old, desired, false, __ATOMIC_SEQ_CST, __ATOMIC_RELAXED)) {
+      activity += desired != old;
+      return before;
+    }
   }
 }
 }  // namespace simt
@@ -350,6 +356,10 @@ inline int __dp4a(int a, int b, int c) {
 
 // ---- Tensor Cores ----
 #include "tensor_core.h"
+
+// ---- messages and bulk copies ----
+#include "messages.h"
+#include "pipeline.h"
 
 // ---- cooperative groups: the grid, as far as kernels here use it ----
 namespace cooperative_groups {

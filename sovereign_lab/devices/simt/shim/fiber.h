@@ -44,7 +44,9 @@ struct alignas(64) Fiber {
 #if defined(SIMT_SANITIZED)
   uint32_t id;              // within the launch
   bool fenced;              // has passed a __threadfence
+  bool fenced_block;        // or a __threadfence_block
   uint32_t lane_since[32];  // what each lane of the warp did before this time happened before what this one does now
+  uint32_t warp_since[32];  // as lane_since, for the lanes of each warp of the block: by arrivals of bulk copies
 #endif
 };
 

@@ -84,6 +84,7 @@ struct Block {
   dim index;              // blockIdx
   uint32_t live, arrived, generation;   // __syncthreads
   uint32_t votes[2], count[2];
+  uint32_t named_arrived, named_generation, named_threads;   // barrier_of
   Fiber* fibers;
   Fiber* first;           // to run, in the launch's lane order
   Warp* warps;
@@ -92,6 +93,7 @@ struct Block {
 #if defined(SIMT_SANITIZED)
   Shadow* shadow;         // what is known of its shared memory
   uint32_t since;         // the time of the last barrier: what any thread did before happened before what any does now
+  uint32_t named_since[kMaxThreads / kWarp];  // by warp: as `since`, of the last barrier_of that it and all before were in
   uint32_t first_id;      // of its first thread
   uint64_t* acquired;     // one bit a block: whose writes are visible here, by fences and atomics
   int barrier_line;       // where the first to arrive at the barrier waits
@@ -120,6 +122,12 @@ SIMT_STATIC bool failed;
 // Grid-wide barrier of cooperative launches.
 SIMT_STATIC bool cooperative;
 SIMT_STATIC uint32_t grid_generation, grid_arrived, grid_live;
+
+// Threads that wait for what no meeting tells of (messages.h) look again once in a round, in which all others run.
+SIMT_STATIC uint32_t round_number;
+SIMT_STATIC bool yielded;             // some thread, in this round
+SIMT_STATIC uint64_t activity;        // messages, copies and atomics that changed memory
+SIMT_STATIC const char* asked_for;    // by the thread that runs, before it yields
 
 // Generated behind the kernel's source. Inlined into what is not instrumented, it would not be either.
 __attribute__((noinline)) void kernel_body(void** args);
@@ -207,9 +215,15 @@ void barrier_released(Block& b);
 void grid_released();
 void warp_met(Warp& w, uint32_t mask);  // in a __syncwarp; shuffles and votes order no memory
 void fence_passed();
+void block_fence_passed();
 void thread_ends();
 void misaligned(const char* file, int line, const char* type, uint64_t address, uint32_t alignment, uint32_t access);
 void atomic_access(void* p, uint32_t size, void* place);
+void message_access(const void* p, uint32_t size, bool writes, void* place);
+void named_barrier_released(Block& b, uint32_t threads);
+uint32_t arrival_made(void* a, void* place);   // its number
+void arrival_asked(const void* a, uint32_t number, bool ended, void* place);
+void bulk_begins(void* to, const void* from, uint32_t bytes, void* a, uint32_t number, void* place);
 #define SIMT_SANITIZE(call) (call)
 #else
 constexpr uint32_t kGuard = 0;
@@ -396,6 +410,45 @@ inline SIMT_MEETING uint32_t block_barrier(bool vote, Place at) {
   return b.count[set];
 }
 
+__attribute__((noinline, cold)) inline void bad_named_barrier(uint32_t threads, uint32_t thread, uint32_t all, Place at) {
+  const uint32_t others = block().named_threads;
+  say_place();
+  say("%s at %s:%d names the first %u threads of the block: ", at.name, base_name(at.file), at.line, threads);
+  if (!threads || threads % kWarp) say("that must be a multiple of 32");
+  else if (threads > all) say("it has %u, so that a GPU would hang", all);
+  else if (thread >= threads) say("thread %u, which comes there, is none of them", thread);
+  else say("others wait there and name %u", others);
+  fail_now();
+}
+
+// Of the block's first `threads` threads. Those that have exited are waited for, as on a GPU.
+inline SIMT_MEETING void named_barrier(uint32_t threads, Place at) {
+  SIMT_MET(at);
+  Fiber* self = current;
+  Block& b = *self->block;
+  const uint32_t thread = (uint32_t)(self - b.fibers), all = launch->block.x * launch->block.y * launch->block.z;
+  if (__builtin_expect(!threads || threads % kWarp || threads > all || thread >= threads ||
+                       (b.named_arrived && b.named_threads != threads), 0))
+    bad_named_barrier(threads, thread, all, at);
+  b.named_threads = threads;
+  if (++b.named_arrived == threads) {
+    b.named_arrived = 0;
+    b.named_generation++;
+    SIMT_SANITIZE(named_barrier_released(b, threads));
+  } else {
+    wait_until_changed(&b.named_generation, b.named_generation, self->next_in_block, at, 0);
+  }
+}
+
+// All other threads of the block run before this one goes on, and in a cooperative launch those of all other blocks.
+inline SIMT_UNTRACED void yield(Place at) {
+  if (asked_for) at.name = asked_for;
+  asked_for = nullptr;
+  yielded = true;
+  SIMT_SANITIZE(current->epoch++);
+  wait_until_changed(&round_number, round_number, current->next_in_block, at, 0);
+}
+
 SIMT_UNTRACED __attribute__((noinline)) inline void grid_barrier(Place at) {
   SIMT_MET(at);
   if (!cooperative) {
@@ -496,6 +549,7 @@ inline void begin(Block& b, const Launch& l, uint64_t linear, uint32_t first_fib
   b.live = threads;
   b.arrived = 0;
   b.count[0] = b.count[1] = 0;
+  b.named_arrived = 0;
   for (uint32_t t = 0; t < threads; t++) {
     Fiber& f = b.fibers[t];
     prepare(&f, l.stacks + (first_fiber + t + 1) * l.stack_stride, fiber_main);
@@ -572,7 +626,10 @@ __attribute__((noinline, cold)) inline void report_deadlock(Block& b, const Laun
       say("\n  warp %u, lanes ", w.index);
       say_lanes(same);
       if (f.exited) say(" have exited");
-      else say(" wait in %s at %s:%d", f.wait_name, base_name(f.wait_file), f.wait_line);
+      else if (f.wait_word == &round_number && !strcmp(f.wait_name, "yield"))
+        say(" wait for others, and yield at %s:%d", base_name(f.wait_file), f.wait_line);
+      else say(" wait %s %s at %s:%d", f.wait_word == &round_number ? "for" : "in", f.wait_name, base_name(f.wait_file),
+               f.wait_line);
       if (!f.exited && f.wait_mask) say(" for the lanes of mask 0x%08x", f.wait_mask);
     }
     say_absent(b, w);
@@ -610,6 +667,56 @@ inline bool run_ready(Block& b) {
   }
 }
 
+// ---- whether those that yield wait for what will never come ----
+
+// What threads do to one another, but for stores to global memory: of `blocks`, `shared` bytes each of static memory that
+// is saved (in a launch that is not cooperative it is where it is).
+inline uint64_t fingerprint(Block* all, uint64_t blocks, const Launch& l) {
+  const uint32_t threads = l.block.x * l.block.y * l.block.z;
+  const size_t shared = (size_t)(__stop_simt_shared - __start_simt_shared);
+  uint64_t h = 1;
+  auto mix = [&](uint64_t v) { h = (h ^ v) * 0x9e3779b97f4a7c15ull; h ^= h >> 29; };
+  auto mix_memory = [&](const char* p, size_t bytes) {
+    uint64_t v;
+    for (; bytes >= 8; p += 8, bytes -= 8) memcpy(&v, p, 8), mix(v);
+    for (; bytes; p++, bytes--) mix((unsigned char)*p);
+  };
+  mix(grid_generation);
+  for (uint64_t i = 0; i < blocks; i++) {
+    const Block& b = all[i];
+    mix((uint64_t)b.live << 32 | b.generation);
+    mix(b.named_generation);
+    for (uint32_t t = 0; t < threads; t++) mix(b.fibers[t].exchanges);
+    for (uint32_t w = 0; w * kWarp < threads; w++)
+      for (uint32_t k = 0; k < b.warps[w].partial_used; k++) mix(b.warps[w].partial[k].generation);
+    mix_memory(b.dynamic_shared, l.dynamic_shared_bytes);
+    if (shared) mix_memory(b.saved_shared ? b.saved_shared : __start_simt_shared, shared);
+  }
+  return h;
+}
+
+// Rounds in which nothing happened but yielding. After as many as take a moment, and as many again, it is a deadlock.
+struct Silence {
+  uint64_t activity, fingerprint;
+  uint32_t rounds, limit;
+  Silence(uint64_t threads) : activity(0), fingerprint(0), rounds(0) {
+    const uint64_t most = (2u << 20) / threads;
+    limit = most < 127 ? 127 : most > 2039 ? 2039 : (uint32_t)most;   // odd: what goes to and fro is to show
+  }
+  bool lasts(Block* all, uint64_t blocks, const Launch& l) {
+    if (activity != simt::activity) {
+      activity = simt::activity;
+      rounds = 0;
+    }
+    if (++rounds % limit) return false;
+    const uint64_t now = simt::fingerprint(all, blocks, l);
+    if (rounds > limit && now == fingerprint) return true;
+    fingerprint = now;
+    rounds = limit;
+    return false;
+  }
+};
+
 static Fiber block_fibers[kMaxThreads];
 static Warp block_warps[kMaxThreads / kWarp];
 
@@ -632,7 +739,13 @@ inline int run_blocks(Launch& l, uint64_t first, uint64_t last) {
     begin(b, l, i, 0);
     if (static_shared_bytes()) memset(__start_simt_shared, 0xff, static_shared_bytes());
     SIMT_SANITIZE(block_begins(b, i, l.block.x * l.block.y * l.block.z, l.dynamic_shared_bytes));
-    run_ready(b);
+    Silence silence(b.live);
+    for (;;) {
+      yielded = false;
+      run_ready(b);
+      if (failed || !yielded || silence.lasts(&b, 1, l)) break;
+      round_number++;
+    }
     if (b.live && !failed) {
       report_deadlock(b, l);
       failed = true;
@@ -675,19 +788,23 @@ inline int run_cooperative(Launch& l) {
     begin(b, l, i, (uint32_t)(i * threads));
     SIMT_SANITIZE(block_begins(b, i, threads, l.dynamic_shared_bytes));
   }
+  Silence silence(grid_live);
   for (bool progress = true; progress && grid_live && !failed;) {
-    progress = false;
+    progress = yielded = false;
     for (uint64_t i = 0; i < blocks && !failed; i++) {
       if (shared) memcpy(__start_simt_shared, all[i].saved_shared, shared);
       progress |= run_ready(all[i]);
       if (shared) memcpy(all[i].saved_shared, __start_simt_shared, shared);
     }
+    if (yielded && !failed && silence.lasts(all, blocks, l)) break;
+    round_number++;
   }
-  for (uint64_t i = 0; i < blocks && !failed; i++) {
+  for (uint64_t i = 0, told = 0; i < blocks && (!failed || (told && yielded && told < 4)); i++) {
     if (all[i].live) {
-      report_deadlock(all[i], l);
+      if (told++) say("\n");
+      report_deadlock(all[i], l);   // of several blocks, where each may wait for another's message
       failed = true;
-    } else {
+    } else if (!failed) {
       check_exchanges(all[i], l);
     }
   }

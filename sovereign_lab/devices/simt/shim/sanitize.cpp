@@ -8,7 +8,9 @@
 // Two accesses race if they touch the same bytes, one of them writes, they are not both atomic (or volatile), and
 // nothing orders them. What orders: a thread's own program; __syncthreads for a block; __syncwarp for the lanes that
 // it names; the grid's sync; and, from block to block, a __threadfence before an atomic whose location the other block
-// then reads by an atomic. Shuffles and votes order no memory (CUDA C++ Programming Guide, warp functions). Writes of
+// then reads by an atomic, or say and peek (messages.h) in place of atomics; barrier_of for the warps that it names; and
+// an arrival of a bulk copy that was waited for, for what the copying warp did before; and so within a block a fence
+// before an atomic or volatile write, for those who read that. Shuffles and votes order no memory (CUDA C++ Programming Guide, warp functions). Writes of
 // equal values by the same line are no race: at least one of them takes place.
 #include <dlfcn.h>
 #include <sys/mman.h>
@@ -61,7 +63,15 @@ struct Space {                                    // one kind of a block's share
   uint8_t* valid;
   Cell* cells;
 };
-struct Shadow { Space fixed, dynamic; };
+// What happened before an arrival's last phase ended, or before a flag was written behind a fence: what the lanes of
+// each warp did before these times.
+struct Arrived { uint64_t address; uint32_t since[kMaxThreads / kWarp]; };
+constexpr uint32_t kMaxArrivals = 65536, kMaxBlockFlags = 256;   // an arrival's number has 16 bits
+struct Shadow {
+  Space fixed, dynamic;
+  Arrived* arrivals;
+  uint32_t arrival_count, arrival_room, flag_count;
+};
 
 static bool active;
 static uint64_t arena_start, arena_bytes;
@@ -142,12 +152,12 @@ static uint64_t* merge(uint64_t* into, const uint64_t* from) {
   return into;
 }
 
-static void publish_and_take_over(Fiber* f, uint64_t address) {
+static void publish_and_take_over(Fiber* f, uint64_t address, bool publish = true, bool take_over = true) {
   Block& b = *f->block;
   uint32_t i = 0;
   while (i < flag_count && flags[i].address != address) i++;
-  if (i < flag_count) b.acquired = merge(b.acquired, flags[i].blocks);
-  if (!f->fenced || i == kMaxFlags) return;
+  if (i < flag_count && take_over) b.acquired = merge(b.acquired, flags[i].blocks);
+  if (!f->fenced || !publish || i == kMaxFlags) return;
   if (i == flag_count) flags[flag_count++] = {address, nullptr};
   uint64_t block = b.first_id / block_threads;
   flags[i].blocks = merge(flags[i].blocks, b.acquired);
@@ -161,8 +171,9 @@ template <bool kShared> SIMT_FAST bool ordered(const Record& r, const Fiber* f) 
   uint32_t thread = r.who - b.first_id;
   if (thread < block_threads) {
     if (r.time < b.since || r.time < grid_since) return true;
-    if ((thread ^ (f->id - b.first_id)) / kWarp) return false;
-    return r.time < f->warp->since || r.time < f->lane_since[thread % kWarp];
+    const uint32_t theirs = thread / kWarp, mine = (f->id - b.first_id) / kWarp;
+    if (theirs == mine && (r.time < f->warp->since || r.time < f->lane_since[thread % kWarp])) return true;
+    return r.time < b.named_since[theirs > mine ? theirs : mine] || r.time < f->warp_since[theirs];
   }
   if (kShared) return true;                       // of the block that ran here before
   if (r.time < grid_since) return true;
@@ -177,6 +188,50 @@ static struct { bool open; Finding finding; const void* address; unsigned char b
 __attribute__((noinline)) static void settle() {
   doubt.open = false;
   if (memcmp(doubt.before, doubt.address, doubt.finding.size)) found(doubt.finding);
+}
+
+static uint32_t new_arrival(Shadow& s, uint64_t address) {
+  if (s.arrival_count == kMaxArrivals) abort();
+  if (s.arrival_count == s.arrival_room) {
+    s.arrival_room = s.arrival_room ? 2 * s.arrival_room : 64;
+    s.arrivals = (Arrived*)realloc(s.arrivals, s.arrival_room * sizeof(Arrived));
+    if (!s.arrivals) abort();
+  }
+  s.arrivals[s.arrival_count] = {address, {}};
+  return s.arrival_count++;
+}
+
+// Whoever learns of it has behind it what this thread has done, and what it knows of.
+static void tell(Arrived& arrived, const Fiber* f) {
+  now++;
+  const uint32_t mine = f->warp->index;
+  for (uint32_t w = 0; w < kMaxThreads / kWarp; w++) {
+    const uint32_t both = f->block->named_since[w > mine ? w : mine];
+    if (f->warp_since[w] > arrived.since[w]) arrived.since[w] = f->warp_since[w];
+    if (both > arrived.since[w]) arrived.since[w] = both;
+  }
+  arrived.since[mine] = now;
+}
+
+static void learn(const Arrived& arrived, Fiber* f) {
+  for (uint32_t w = 0; w < kMaxThreads / kWarp; w++)
+    if (arrived.since[w] > f->warp_since[w]) f->warp_since[w] = arrived.since[w];
+}
+
+// A flag within a block: written behind a fence, it tells; read, it is learnt from.
+static void flag_passed(Fiber* f, uint64_t address, bool writes, bool reads) {
+  Shadow& s = *f->block->shadow;
+  writes &= f->fenced_block;
+  if (!writes && !s.flag_count) return;
+  uint32_t i = 0;
+  while (i < s.arrival_count && s.arrivals[i].address != address) i++;
+  if (i == s.arrival_count) {
+    if (!writes || s.flag_count == kMaxBlockFlags) return;
+    s.flag_count++;
+    new_arrival(s, address);
+  }
+  if (reads) learn(s.arrivals[i], f);
+  if (writes) tell(s.arrivals[i], f);
 }
 
 template <bool kShared>
@@ -401,7 +456,7 @@ void block_begins(Block& b, uint64_t linear, uint32_t threads, uint32_t dynamic_
   if (!active) return;
   uint64_t fixed = static_shared_bytes();
   if (!b.shadow) {
-    b.shadow = (Shadow*)malloc(sizeof(Shadow));
+    b.shadow = (Shadow*)calloc(1, sizeof(Shadow));
     b.shadow->fixed = make_space(__start_simt_shared, fixed);
     b.shadow->dynamic = make_space(b.dynamic_shared - kGuard, dynamic_bytes + 2 * kGuard);
     memset(b.shadow->dynamic.valid + kGuard, kExists, dynamic_bytes);
@@ -409,10 +464,13 @@ void block_begins(Block& b, uint64_t linear, uint32_t threads, uint32_t dynamic_
     memset(b.shadow->dynamic.valid + kGuard, kExists, dynamic_bytes);
   }
   memcpy(b.shadow->fixed.valid, fixed_valid, fixed);
+  b.shadow->arrival_count = b.shadow->flag_count = 0;
+  memset(b.named_since, 0, sizeof(b.named_since));
   b.first_id = (uint32_t)linear * threads;
   for (uint32_t t = 0; t < threads; t++) {
     b.fibers[t].id = b.first_id + t;
-    b.fibers[t].fenced = false;
+    b.fibers[t].fenced = b.fibers[t].fenced_block = false;
+    memset(b.fibers[t].warp_since, 0, sizeof(b.fibers[t].warp_since));
   }
   free(b.acquired);
   b.acquired = nullptr;
@@ -425,6 +483,7 @@ void block_ends(Block& b) {
   if (!b.shadow) return;
   free_space(b.shadow->fixed);
   free_space(b.shadow->dynamic);
+  free(b.shadow->arrivals);
   free(b.shadow);
   free(b.acquired);
   b.shadow = nullptr;
@@ -451,7 +510,26 @@ void barrier_reached(Block& b, Place at) {
 
 void barrier_released(Block& b) { b.since = ++now; }
 void grid_released() { grid_since = ++now; }
-void fence_passed() { current->fenced = true; }
+void fence_passed() { current->fenced = current->fenced_block = true; }
+void block_fence_passed() { current->fenced_block = true; }
+
+// What one of some threads knows by arrivals, all know when they have met.
+static void share_arrivals(Fiber* fibers, uint32_t count, uint32_t mask = kFull) {
+  if (!active || !current->block->shadow->arrival_count) return;
+  constexpr uint32_t warps = kMaxThreads / kWarp;
+  uint32_t known[warps] = {};
+  for (uint32_t t = 0; t < count; t++)
+    for (uint32_t w = 0; (mask >> t % kWarp & 1) && w < warps; w++)
+      if (fibers[t].warp_since[w] > known[w]) known[w] = fibers[t].warp_since[w];
+  for (uint32_t t = 0; t < count; t++)
+    if (mask >> t % kWarp & 1) memcpy(fibers[t].warp_since, known, sizeof(known));
+}
+
+void named_barrier_released(Block& b, uint32_t threads) {
+  now++;
+  for (uint32_t w = 0; w < threads / kWarp; w++) b.named_since[w] = now;
+  share_arrivals(b.fibers, threads);
+}
 void thread_ends() {
   if (doubt.open) settle();
 }
@@ -460,6 +538,7 @@ void thread_ends() {
 // them does next.
 void warp_met(Warp& w, uint32_t mask) {
   now++;
+  share_arrivals(current->block->fibers + w.index * kWarp, w.lanes, mask);
   if (mask == kFull) {
     w.since = now;
     return;
@@ -501,7 +580,66 @@ __attribute__((cold)) static void bad_index(const char* file, uint32_t line, con
 
 void atomic_access(void* p, uint32_t size, void* caller) {
   seldom((uint64_t)p, size, kWrite | kAtomic, caller);
-  if (active && current->block) publish_and_take_over(current, (uint64_t)p);
+  if (!active || !current->block) return;
+  publish_and_take_over(current, (uint64_t)p);
+  flag_passed(current, (uint64_t)p, true, true);
+}
+
+static void volatile_access(uint64_t a, uint32_t n, uint32_t how, void* caller) {
+  seldom(a, n, how, caller);
+  if (active && current->block) flag_passed(current, a, how & kWrite, !(how & kWrite));
+}
+
+void message_access(const void* p, uint32_t size, bool writes, void* caller) {
+  seldom((uint64_t)p, size, writes ? kWrite | kVolatile : kVolatile, caller);
+  if (!active || !current->block) return;
+  for (uint32_t word = 0; word < size; word += 4) {
+    publish_and_take_over(current, (uint64_t)p + word, writes, !writes);
+    flag_passed(current, (uint64_t)p + word, writes, !writes);
+  }
+}
+
+// ---- arrivals of bulk copies ----
+
+// An arrival is written by one thread before others name it, which a barrier must order.
+uint32_t arrival_made(void* a, void* caller) {
+  seldom((uint64_t)a, 8, kWrite, caller);
+  if (!active) return 0;
+  Shadow& s = *current->block->shadow;
+  for (uint32_t i = 0; i < s.arrival_count; i++)
+    if (s.arrivals[i].address == (uint64_t)a) return i;
+  return new_arrival(s, (uint64_t)a);
+}
+
+void arrival_asked(const void* a, uint32_t number, bool ended, void* caller) {
+  seldom((uint64_t)a, 8, kVolatile, caller);
+  if (!active || !ended) return;
+  learn(current->block->shadow->arrivals[number], current);
+}
+
+// The copy's own writes race with nothing that came before, only with what is not ordered behind them.
+static void bulk_written(const Space& s, uint64_t offset, uint32_t bytes, uint64_t place, Fiber* f) {
+  for (uint32_t i = 0; i < bytes; i++)
+    if (!s.valid[offset + i]) {                      // the room behind a variable
+      found(fault(kOutOfBounds, f, s.start + offset, bytes, kWrite, place, &s == &f->block->shadow->fixed ? 1 : 2));
+      give_up();
+    }
+  memset(s.valid + offset, kWritten, bytes);
+  const uint32_t whole = (1u << shared_shift) - 1;   // a multiple of 16 bytes: whole cells
+  for (uint64_t c = offset >> shared_shift; c <= (offset + bytes - 1) >> shared_shift; c++)
+    s.cells[c] = {{f->id, now, (uint32_t)place << 7 | ((2u << whole) - 1) << 3 | kWrite}, {}};
+}
+
+void bulk_begins(void* to, const void* from, uint32_t bytes, void* a, uint32_t number, void* caller) {
+  seldom((uint64_t)from, bytes, 0, caller);
+  seldom((uint64_t)a, 8, kWrite | kVolatile, caller);
+  if (!active || !bytes) return;
+  Fiber* f = current;
+  Shadow& s = *f->block->shadow;
+  const uint64_t place = place_of(caller), in_fixed = (uint64_t)to - s.fixed.start;
+  if (in_fixed < s.fixed.bytes) bulk_written(s.fixed, in_fixed, bytes, place, f);
+  else bulk_written(s.dynamic, (uint64_t)to - s.dynamic.start, bytes, place, f);
+  tell(s.arrivals[number], f);
 }
 
 }  // namespace simt
@@ -535,15 +673,15 @@ SIMT_ACCESS(seldom, unaligned_, 2, 0)
 SIMT_ACCESS(seldom, unaligned_, 4, 0)
 SIMT_ACCESS(seldom, unaligned_, 8, 0)
 SIMT_ACCESS(seldom, unaligned_, 16, 0)
-SIMT_ACCESS(seldom, volatile_, 1, simt::kVolatile)
-SIMT_ACCESS(seldom, volatile_, 2, simt::kVolatile)
-SIMT_ACCESS(seldom, volatile_, 4, simt::kVolatile)
-SIMT_ACCESS(seldom, volatile_, 8, simt::kVolatile)
-SIMT_ACCESS(seldom, volatile_, 16, simt::kVolatile)
-SIMT_ACCESS(seldom, unaligned_volatile_, 2, simt::kVolatile)
-SIMT_ACCESS(seldom, unaligned_volatile_, 4, simt::kVolatile)
-SIMT_ACCESS(seldom, unaligned_volatile_, 8, simt::kVolatile)
-SIMT_ACCESS(seldom, unaligned_volatile_, 16, simt::kVolatile)
+SIMT_ACCESS(volatile_access, volatile_, 1, simt::kVolatile)
+SIMT_ACCESS(volatile_access, volatile_, 2, simt::kVolatile)
+SIMT_ACCESS(volatile_access, volatile_, 4, simt::kVolatile)
+SIMT_ACCESS(volatile_access, volatile_, 8, simt::kVolatile)
+SIMT_ACCESS(volatile_access, volatile_, 16, simt::kVolatile)
+SIMT_ACCESS(volatile_access, unaligned_volatile_, 2, simt::kVolatile)
+SIMT_ACCESS(volatile_access, unaligned_volatile_, 4, simt::kVolatile)
+SIMT_ACCESS(volatile_access, unaligned_volatile_, 8, simt::kVolatile)
+SIMT_ACCESS(volatile_access, unaligned_volatile_, 16, simt::kVolatile)
 #undef SIMT_ACCESS
 SIMT_CALLBACK void __tsan_read_range(void* p, long n) { simt::seldom((uint64_t)p, (uint64_t)n, 0, SIMT_CALLER); }
 SIMT_CALLBACK void __tsan_write_range(void* p, long n) {

@@ -229,7 +229,7 @@ SIMT_UNTRACED __attribute__((noinline)) void met(const char* name, void* from) {
     p->loops[0] = iteration_of(kNone - current->epoch, -1 - (int32_t)p->warp, (uint32_t)p->block);
   if (strstr(name, "_matri")) return;
   Kind kind = !strncmp(name, "__shfl", 6) ? kShuffle : !strcmp(name, "__syncwarp") ? kWarpBarrier
-            : !strncmp(name, "__sync", 6) || !strncmp(name, "grid", 4) ? kBarrier
+            : !strncmp(name, "__sync", 6) || !strncmp(name, "grid", 4) || !strncmp(name, "barrier", 7) ? kBarrier
             : !strncmp(name, "mma_", 4) ? kProduct : kVote;
   deed(*p, (uint64_t)from - trace_base, kind, 0, false);
 }

@@ -55,9 +55,9 @@ def test_a_variant_for_a_newer_gpu_is_refused_by_name(
     simt: SimtDevice, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     engine = Engine(load_model("synthetic:tiny"), simt, "8b", context=32)
-    old = dataclasses.replace(simt.properties, kind="cuda", arch="sm_75", name="Tesla T4")
+    old = dataclasses.replace(simt.properties, kind="cuda", arch="sm_70", name="Tesla V100")
     monkeypatch.setattr(simt, "properties", old)
-    with pytest.raises(LabError, match="gemv_q4_0:mma needs sm_80; Tesla T4 is sm_75"):
+    with pytest.raises(LabError, match="gemv_q4_0:mma needs sm_75; Tesla V100 is sm_70"):
         with_kernels(engine, {"gemv_q4_0": "mma"})
 
 

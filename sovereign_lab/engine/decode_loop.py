@@ -44,8 +44,11 @@ class DecodeLoop:
 
     def _chosen_by_device(self, count: int) -> list[tuple[int, int]]:
         engine, first = self._engine, len(self._history)
-        for _ in range(count):
-            engine.run(self.calls)
+        if self.calls is engine.decode_calls:
+            engine.decode(count)
+        else:
+            for _ in range(count):
+                engine.run(self.calls)
         tokens, argmaxes = (
             engine.device.to_host(array[first : first + count])
             for array in (engine.state.tokens, engine.state.argmaxes)

@@ -10,7 +10,7 @@ from tqdm import tqdm
 
 from sovereign_lab.devices import Device, Kernel
 from sovereign_lab.devices.device import Capture, Source
-from sovereign_lab.engine import batch, forward, prefill
+from sovereign_lab.engine import batch, forward, persistent, prefill, tiled
 from sovereign_lab.engine.chat import Message, render
 from sovereign_lab.engine.forward import Call
 from sovereign_lab.engine.generation import Generation
@@ -30,8 +30,8 @@ class Engine:
 
     `kv_dtype` is "fp16" or "fp32". `context` bounds the positions held (the model's own by default). `graphs`:
     a token is one replay of a recording; without, one launch after the other from Python, which shows what
-    launching costs. Compiles what is not in the cache; `progress` shows bars. `weights` and
-    `split`: the model's on that device already, as another engine holds them. Raises LabError for an unknown phase or
+    launching costs. Compiles what is not in the cache; `progress` shows bars. `weights`, `split` and `tiles`: the
+    model's on that device already, as another engine holds them. Raises LabError for an unknown phase or
     type, a context the model does not have, a head size or a GPU that a kernel does not support.
     """
 
@@ -46,6 +46,7 @@ class Engine:
         progress: bool = False,
         weights: forward.DeviceWeights | None = None,
         split: tuple[prefill.SplitLayer, ...] | None = None,
+        tiles: tiled.TiledWeights | None = None,
     ) -> None:
         config = model.config
         self.model = model
@@ -75,18 +76,10 @@ class Engine:
         self.kernels = self._compile(progress)
         self.weights = weights or forward.DeviceWeights.upload(model, device, progress)
         self.state = forward.State.allocate(device, config, self.context)
-        s = self.state
-        body = list(
-            forward.layers(
-                self.phase.plan, config, self.weights, s, self.kv, self.context, self.phase.streams
-            )
-        )
-        head = list(forward.head(config, self.weights, s))
-        # A token of the prompt needs no logits but the last one's; a drawn token needs a draw.
-        self.prefill_calls = [*body, forward.advance(s, s.best)]
-        self.decode_calls = [*body, *head, forward.advance(s, s.best)]
-        draw = [forward.sample(config, s), forward.advance(s, s.drawn)]
-        self.sampled_calls = [*body, *head, *draw] if "sample" in self.phase.plan else []
+        self.tiles = tiles
+        if any(variant.layout == "tiles" for variant, _ in self.kernels.values()):
+            self.tiles = tiles or tiled.TiledWeights.upload(model, device, progress)
+        self._list_calls()
         self.split = split
         if self.in_blocks:
             self.split = split or prefill.upload(model, device, progress)
@@ -95,6 +88,43 @@ class Engine:
         # By the list that was recorded, which is kept: another list could come to lie at its address.
         self._recordings: dict[int, tuple[Sequence[Call], Capture]] = {}
         self.batch: batch.Batch | None = None  # what `generate_batch` used last
+
+    def _list_calls(self) -> None:
+        """The launches of a token: of the prompt's, of the best one's, of a drawn one's."""
+        s, plan, config = self.state, self.phase.plan, self.model.config
+        best, drawn = forward.advance(s, s.best), forward.advance(s, s.drawn)
+        draw = [forward.sample(config, s), drawn] if "sample" in plan else []
+        self._launch_of: dict[int, list[Call]] = {}  # many tokens in one launch, by their number
+        if "persistent" in plan:
+            assert self.tiles is not None
+            state = persistent.PersistentState.allocate(self.device, config, self.context)
+
+            def tokens(count: int, advance: bool = True) -> list[Call]:
+                facts = (config, self.weights, self.tiles, s, state, self.kv, self.context)
+                return [persistent.tokens(*facts, count, advance)]  # type: ignore[arg-type]
+
+            self.persistent = state
+            self._launch_of = {n: tokens(n) for n in (persistent.TOKENS, 1)}
+            self.prefill_calls = self.decode_calls = self._launch_of[1]
+            self.sampled_calls = [*tokens(1, advance=False), *draw] if draw else []
+            return
+        if self.tiles is not None and "gemv_q4_0" not in plan:
+            split = None
+            if "attention_split" in plan:
+                split = tiled.SplitState.allocate(self.device, config, self.context)
+            facts = (plan, config, self.weights, self.tiles, s)
+            body = list(tiled.layers(*facts, split, self.kv, self.context))
+            head = list(tiled.head(*facts))
+        else:
+            streams = self.phase.streams
+            body = list(
+                forward.layers(plan, config, self.weights, s, self.kv, self.context, streams)
+            )
+            head = list(forward.head(config, self.weights, s))
+        # A token of the prompt needs no logits but the last one's; a drawn token needs a draw.
+        self.prefill_calls = [*body, best]
+        self.decode_calls = [*body, *head, best]
+        self.sampled_calls = [*body, *head, *draw] if draw else []
 
     def with_phase(self, phase: str) -> "Engine":
         """The same model on the same device at another phase; the weights on the device are shared."""
@@ -107,6 +137,7 @@ class Engine:
             self.context,
             weights=self.weights,
             split=self.split,
+            tiles=self.tiles,
         )
 
     @property
@@ -116,10 +147,19 @@ class Engine:
             "gemv_q4_0": ("wq", "wk", "wv", "wo", "w_down"),
             "ffn_swiglu": ("w_gate", "w_up"),
         }
+        if "gemv_q4_0" not in self.kernels:
+            return ()
         if "ffn_swiglu" not in self.kernels:
             products = {"gemv_q4_0": products["gemv_q4_0"] + products["ffn_swiglu"]}
         rounded = [name for name in products if self.kernels[name][0].rounded is not None]
         return tuple(field for name in rounded for field in products[name])
+
+    @property
+    def int8_inputs(self) -> tuple[str, ...]:
+        """The products whose activations this engine takes as int8 in decoding: for reference.forward."""
+        if self.tiles is None or "gemv_q4_0" in self.kernels:
+            return ()
+        return ("wq", "wk", "wv", "wo", "w_gate", "w_up", "w_down", "head")
 
     def _compile(self, progress: bool) -> dict[str, tuple[Variant, Kernel]]:
         variants = {name: op(name).variant(chosen) for name, chosen in self.phase.plan.items()}
@@ -182,6 +222,15 @@ class Engine:
                 self.launch_all(calls)
             self._recordings[id(calls)] = (calls, capture)
         self._recordings[id(calls)][1].replay()
+
+    def decode(self, count: int) -> None:
+        """Run `count` tokens from the device's position on, each one's best the next; returns at once on a GPU."""
+        for tokens, calls in self._launch_of.items():
+            for _ in range(count // tokens):
+                self.run(calls)
+            count %= tokens
+        for _ in range(count):
+            self.run(self.decode_calls)
 
     def forget(self, *lists: Sequence[Call]) -> None:
         """Drop the recordings of lists that will not run again."""

@@ -121,6 +121,7 @@ class State:
     seed: Any  # int32 [1]
     x: Any  # float32 [dim], the residual stream
     normed: Any  # float32 [dim]
+    qkv: Any  # float32 [(heads + 2 * kv_heads) * head_dim]: q, k and v
     q: Any  # float32 [heads, head_dim]
     k: Any  # float32 [kv_heads, head_dim]
     v: Any  # float32 [kv_heads, head_dim]
@@ -140,6 +141,8 @@ class State:
             return device.empty(shape, np.float32)
 
         c = config
+        qkv = floats(c.q_dim + 2 * c.kv_dim)
+        q, k, v = qkv[: c.q_dim], qkv[c.q_dim : c.q_dim + c.kv_dim], qkv[c.q_dim + c.kv_dim :]
         return cls(
             tokens=device.empty(context + 1, np.int32),
             argmaxes=device.empty(context + 1, np.int32),
@@ -151,9 +154,10 @@ class State:
             seed=device.empty(1, np.int32),
             x=floats(c.dim),
             normed=floats(c.dim),
-            q=floats(c.heads, c.head_dim),
-            k=floats(c.kv_heads, c.head_dim),
-            v=floats(c.kv_heads, c.head_dim),
+            qkv=qkv,
+            q=q.reshape(c.heads, c.head_dim),
+            k=k.reshape(c.kv_heads, c.head_dim),
+            v=v.reshape(c.kv_heads, c.head_dim),
             scores=floats(c.heads, context),
             attended=floats(c.heads, c.head_dim),
             projected=floats(c.dim),
@@ -188,7 +192,7 @@ def layers(
 
     for layer, keys, values in zip(w.layers, kv.keys, kv.values, strict=True):
         # attention: queries, keys and values of this position
-        yield _rmsnorm(s.x, layer.attention_norm, s.normed, c)
+        yield rmsnorm(s.x, layer.attention_norm, s.normed, c)
         yield _gemv(layer.wq, s.normed, s.q, branches[0])
         yield _gemv(layer.wk, s.normed, s.k, branches[1])
         yield _gemv(layer.wv, s.normed, s.v, branches[2])
@@ -206,7 +210,7 @@ def layers(
         yield Call("add", dict(x=s.x, y=s.projected, n=c.dim))
 
         # feed forward: hidden = silu(gate) * up, then back to the residual stream
-        yield _rmsnorm(s.x, layer.ffn_norm, s.normed, c)
+        yield rmsnorm(s.x, layer.ffn_norm, s.normed, c)
         if "ffn_swiglu" in plan:
             yield Call("ffn_swiglu", dict(
                 W_gate=layer.w_gate.blocks, W_up=layer.w_up.blocks, x=s.normed, hidden=s.hidden,
@@ -222,7 +226,7 @@ def layers(
 
 def head(c: Config, w: DeviceWeights, s: State) -> Iterator[Call]:
     """From the residual stream to the logits and the best token."""
-    yield _rmsnorm(s.x, w.output_norm, s.normed, c)
+    yield rmsnorm(s.x, w.output_norm, s.normed, c)
     yield Call("logits", dict(W=w.head, x=s.normed, y=s.logits, vocab=c.vocab, dim=c.dim))
     yield Call("argmax", dict(logits=s.logits, best=s.best, vocab=c.vocab))
 
@@ -249,7 +253,7 @@ def advance(s: State, following: Any) -> Call:
     )  # fmt: skip
 
 
-def _rmsnorm(x: Any, weight: Any, y: Any, c: Config) -> Call:
+def rmsnorm(x: Any, weight: Any, y: Any, c: Config) -> Call:
     return Call("rmsnorm", dict(x=x, weight=weight, y=y, dim=c.dim, eps=np.float32(c.eps)))
 
 

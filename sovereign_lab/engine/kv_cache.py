@@ -18,10 +18,15 @@ KV_TYPES: dict[str, tuple[type, str]] = {
 
 @dataclass(frozen=True)
 class KVCache:
-    """`keys[l]` and `values[l]`: device arrays [context, kv_heads, head_dim] of `dtype`, layer l."""
+    """`keys[l]` and `values[l]`: device arrays [context, kv_heads, head_dim] of `dtype`, layer l.
+
+    They are parts of `all_keys` and `all_values`, [layers, context, kv_heads, head_dim].
+    """
 
     keys: tuple[Any, ...]
     values: tuple[Any, ...]
+    all_keys: Any
+    all_values: Any
     dtype: type
     kernel_type: str
 
@@ -31,8 +36,6 @@ class KVCache:
         if kv_dtype not in KV_TYPES:
             raise LabError(f"A KV cache holds {' or '.join(KV_TYPES)}; got {kv_dtype!r}.")
         dtype, kernel_type = KV_TYPES[kv_dtype]
-        shape = (context, config.kv_heads, config.head_dim)
-        keys, values = (
-            tuple(device.empty(shape, dtype) for _ in range(config.layers)) for _ in range(2)
-        )
-        return cls(keys, values, dtype, kernel_type)
+        shape = (config.layers, context, config.kv_heads, config.head_dim)
+        keys, values = (device.empty(shape, dtype) for _ in range(2))
+        return cls(tuple(keys), tuple(values), keys, values, dtype, kernel_type)

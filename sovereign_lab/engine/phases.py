@@ -259,3 +259,65 @@ PHASES.add(
         planned=True,
     )
 )
+# Past the seed: what bounds a token is bytes, instructions and waiting, and each phase takes one of them on. Chapters
+# 19 to 22. One launch with barriers is no faster than the launches that it saves.
+PHASES.add(
+    Phase(
+        "10",
+        "weights in tiles, activations in int8",
+        base="9c",
+        change={"gemv_tiles": "columns", "ffn_tiles": "columns", "logits_q8_0": "columns"},
+        planned=True,
+    )
+)
+PHASES.add(
+    Phase(
+        "11",
+        "five launches a layer",
+        base="10",
+        change={
+            "norm_qkv": "fused",
+            "gemv_add": "fused",
+            "norm_ffn": "fused",
+            "norm_logits": "fused",
+        },
+        planned=True,
+    )
+)
+PHASES.add(
+    Phase(
+        "12",
+        "attention split over the context",
+        base="11",
+        change={"attention_split": "mma", "attention_merge": "block_per_head"},
+        planned=True,
+    )
+)
+PHASES.add(
+    Phase(
+        "13a",
+        "one launch for many tokens",
+        base="12",
+        change={"persistent": "grid_barriers"},
+        verdict="revert",
+        planned=True,
+    )
+)
+PHASES.add(
+    Phase(
+        "13b",
+        "one launch, messages in place of barriers",
+        base="12",
+        change={"persistent": "messages"},
+        planned=True,
+    )
+)
+PHASES.add(
+    Phase(
+        "13c",
+        "weights that come while blocks wait",
+        base="13b",
+        change={"persistent": "bulk"},
+        planned=True,
+    )
+)

@@ -4,10 +4,14 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
+from gguf import GGMLQuantizationType
+from gguf.quants import quantize
 
 from sovereign_lab.kernels import drawing
 from sovereign_lab.kernels.registry import Op
+from sovereign_lab.kernels.tile_ops import SPLIT
 from sovereign_lab.models.quants import quantise_q4_0, split_q4_0
+from sovereign_lab.models.tiles import tile_q4_0, tile_q8_0
 
 Case = dict[str, Any]  # parameter name -> NumPy array or scalar, in the order of the signature
 Random = np.random.Generator
@@ -439,6 +443,164 @@ def _advance_batch(rng: Random, kv: type) -> Iterator[Case]:
         }
 
 
+# How near a tie an activation may lie, in levels of int8: FP32, and a GPU's approximate division, are off by far less.
+_TIE = 2e-3
+
+
+def _clear_of_ties(x: np.ndarray, norm: np.ndarray | float = 1) -> np.ndarray:
+    """x, moved where rounding x * norm to int8 could fall either way; of several blocks of 32 one is made zero."""
+    x = x.copy()
+    x[32:64] = 0
+    norms = np.broadcast_to(np.float32(norm), x.shape).reshape(-1, 32)
+    blocks = x.reshape(-1, 32) * norms
+    scale = np.abs(blocks).max(axis=1, keepdims=True) / 127 + np.float32(1e-30)
+    below = np.floor(blocks / scale)
+    tie = np.abs(blocks / scale - below - 0.5) < _TIE
+    return np.where(tie, (below + 0.25) * scale / norms, x.reshape(-1, 32)).reshape(-1)
+
+
+def _q8_tiles(rng: Random, rows: int, blocks_per_row: int) -> np.ndarray:
+    weights = _normal(rng, rows, blocks_per_row * 32) * np.float32(0.05)
+    return tile_q8_0(quantize(weights, GGMLQuantizationType.Q8_0))
+
+
+# Odd rows and blocks; fewer pairs of blocks than warps, and more than they take at a time.
+_TILE_SHAPES = ((1, 1), (6, 2), (7, 18), (33, 33), (130, 3), (3, 101))
+
+
+def _gemv_tiles(rng: Random, kv: type) -> Iterator[Case]:
+    for rows, n in _TILE_SHAPES:
+        yield {
+            "W": tile_q4_0(_q4(rng, rows, n)),
+            "x": _clear_of_ties(_normal(rng, n * 32) * 3),
+            "y": _poison(rows),
+            "rows": rows,
+            "blocks_per_row": n,
+        }
+
+
+def _gemv_add(rng: Random, kv: type) -> Iterator[Case]:
+    for rows, n in _TILE_SHAPES:
+        yield {
+            "W": tile_q4_0(_q4(rng, rows, n)),
+            "y": _clear_of_ties(_normal(rng, n * 32) * 3),
+            "x": _normal(rng, rows),
+            "rows": rows,
+            "blocks_per_row": n,
+        }
+
+
+def _ffn_tiles(rng: Random, kv: type) -> Iterator[Case]:
+    for rows, n in _TILE_SHAPES:
+        yield {
+            "W": tile_q4_0(_q4(rng, 2 * rows, n)),
+            "x": _clear_of_ties(_normal(rng, n * 32) * 3),
+            "hidden": _poison(rows),
+            "rows": rows,
+            "blocks_per_row": n,
+        }
+
+
+def _logits_q8_0(rng: Random, kv: type) -> Iterator[Case]:
+    for vocab, n in _TILE_SHAPES:
+        yield {
+            "W": _q8_tiles(rng, vocab, n),
+            "x": _clear_of_ties(_normal(rng, n * 32) * 3),
+            "y": _poison(vocab),
+            "vocab": vocab,
+            "blocks_per_row": n,
+        }
+
+
+def _normed(rng: Random, blocks_per_row: int) -> tuple[Case, Case]:
+    """What a kernel with a norm takes before its other arguments and behind them; an eps that cannot be left out."""
+    norm = _normal(rng, blocks_per_row * 32)
+    x = _clear_of_ties(_normal(rng, blocks_per_row * 32) * 3, norm)
+    return {"x": x, "norm": norm}, {"blocks_per_row": blocks_per_row, "eps": np.float32(0.1)}
+
+
+def _norm_ffn(rng: Random, kv: type) -> Iterator[Case]:
+    for rows, n in _TILE_SHAPES:
+        before, behind = _normed(rng, n)
+        weights = tile_q4_0(_q4(rng, 2 * rows, n))
+        yield {"W": weights, **before, "hidden": _poison(rows), "rows": rows, **behind}
+
+
+def _norm_logits(rng: Random, kv: type) -> Iterator[Case]:
+    for vocab, n in _TILE_SHAPES:
+        before, behind = _normed(rng, n)
+        weights = _q8_tiles(rng, vocab, n)
+        yield {"W": weights, **before, "y": _poison(vocab), "vocab": vocab, **behind}
+
+
+def _norm_qkv(rng: Random, kv: type) -> Iterator[Case]:
+    for (heads, kv_heads, head_dim), position, n in zip(
+        _HEADS, (0, 1, 5, 6, 2, 3), (1, 3, 2, 18, 33, 5), strict=True
+    ):
+        heads, kv_heads = (8, 1) if heads == 32 else (heads, kv_heads)
+        rope_dim = head_dim if head_dim != 96 else 64
+        before, behind = _normed(rng, n)
+        yield {
+            "W": tile_q4_0(_q4(rng, (heads + 2 * kv_heads) * head_dim, n)),
+            **before,
+            "inv_freq": (1e4 ** (-np.arange(0, rope_dim, 2) / rope_dim)).astype(np.float32),
+            "position": _int1(position),
+            "q": _poison(heads, head_dim),
+            "keys": _cache(rng, 7, kv_heads, head_dim, kv, position),
+            "values": _cache(rng, 7, kv_heads, head_dim, kv, position),
+            "heads": heads,
+            "kv_heads": kv_heads,
+            "head_dim": head_dim,
+            "rope_dim": rope_dim,
+            **behind,
+        }
+
+
+# heads, kv_heads, head_dim, length, context: groups that fill a bundle of eight, do not, and need a second one; lengths
+# that end in a warp's positions, with them, with a split and one behind it; splits that no position is in.
+_SPLITS = (
+    (4, 4, 32, 1, 3), (6, 2, 64, 40, 600), (2, 1, 128, 256, 300), (8, 1, 64, 257, 257), (9, 1, 48, 64, 70),
+    (3, 1, 96, 530, 769),
+)  # fmt: skip
+
+
+def _attention_split(rng: Random, kv: type) -> Iterator[Case]:
+    for heads, kv_heads, head_dim, length, context in _SPLITS:
+        splits = -(-context // SPLIT)
+        yield {
+            "q": _normal(rng, heads, head_dim) * 2,
+            "keys": _cache(rng, context, kv_heads, head_dim, kv, length),
+            "values": _cache(rng, context, kv_heads, head_dim, kv, length),
+            "parts": _poison(splits, heads, head_dim),
+            "softmax": _poison(splits, heads, 2),
+            "position": _int1(length - 1),
+            "heads": heads,
+            "kv_heads": kv_heads,
+            "head_dim": head_dim,
+            "context": context,
+        }
+
+
+def _attention_merge(rng: Random, kv: type) -> Iterator[Case]:
+    for heads, head_dim, split, position, splits in (
+        (1, 32, 256, 255, 1), (9, 64, 256, 256, 3), (4, 128, 7, 41, 9), (3, 48, 32, 2000, 63),
+    ):  # fmt: skip
+        parts, softmax = _poison(splits, heads, head_dim), _poison(splits, heads, 2)
+        there = position // split + 1
+        parts[:there] = _normal(rng, there, heads, head_dim)
+        softmax[:there, :, 0] = _normal(rng, there, heads) * 5
+        softmax[:there, :, 1] = rng.uniform(1, split, (there, heads))
+        yield {
+            "parts": parts,
+            "softmax": softmax,
+            "out": _poison(heads, head_dim),
+            "position": _int1(position),
+            "heads": heads,
+            "head_dim": head_dim,
+            "split": split,
+        }
+
+
 _CASES: dict[str, Callable[[Random, type], Iterator[Case]]] = {
     "embedding": _embedding,
     "rmsnorm": _rmsnorm,
@@ -465,4 +627,13 @@ _CASES: dict[str, Callable[[Random, type], Iterator[Case]]] = {
     "logits_batch": _logits_batch,
     "argmax_batch": _argmax_batch,
     "advance_batch": _advance_batch,
+    "gemv_tiles": _gemv_tiles,
+    "ffn_tiles": _ffn_tiles,
+    "logits_q8_0": _logits_q8_0,
+    "norm_qkv": _norm_qkv,
+    "gemv_add": _gemv_add,
+    "norm_ffn": _norm_ffn,
+    "norm_logits": _norm_logits,
+    "attention_split": _attention_split,
+    "attention_merge": _attention_merge,
 }

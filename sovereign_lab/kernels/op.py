@@ -26,7 +26,7 @@ class Variant:
     weights, "file" for byte for byte as in the GGUF file. `blocks`: a fixed number of blocks, in place of as many as
     cover the work; `tiles`: how many do, where rows alone do not tell. `cooperative`: a launch whose blocks are all
     resident, for grid.sync(). `rounded`: the op's reference with this variant's own roundings, where it computes in
-    less than FP32.
+    less than FP32. `tolerance`: how far an output in FP32 may lie from that, as a share of its norm.
     """
 
     path: Path
@@ -40,6 +40,7 @@ class Variant:
     tiles: Callable[[Arguments], int] | None = None
     cooperative: bool = False
     rounded: Callable[[Arguments], dict[str, np.ndarray]] | None = None
+    tolerance: float = 2e-5
 
     @property
     def name(self) -> str:

@@ -1,7 +1,7 @@
 """The table of contents: every op, what it means, and the variants that compute it.
 
-A fused step is an op of its own. The ops of a prompt's tokens, many at once, are in `token_ops`, and those
-of several sequences in `batch_ops`.
+A fused step is an op of its own. The ops of a prompt's tokens, many at once, are in `token_ops`, those of
+several sequences in `batch_ops`, those over weights in tiles in `tile_ops`.
 """
 
 from typing import Any
@@ -12,6 +12,8 @@ from sovereign_lab.errors import LabError
 from sovereign_lab.kernels import FOLDER, drawing
 from sovereign_lab.kernels.batch_ops import BATCH_OPS
 from sovereign_lab.kernels.op import Arguments, Op, Variant
+from sovereign_lab.kernels.persistent_op import PERSISTENT_OP
+from sovereign_lab.kernels.tile_ops import TILE_OPS
 from sovereign_lab.kernels.token_ops import TOKEN_OPS
 from sovereign_lab.models import reference
 from sovereign_lab.models.quants import unpack_q4_0
@@ -151,7 +153,7 @@ _op(
         threads=256,
         rows_per_block=16,
         teaches="nibbles become a fragment in the registers that they were loaded into",
-        arch=80,
+        arch=75,
         rounded=lambda a: {"y": _gemv_halves(a["W"], a)},
     ),
     meaning="y = W x with W in Q4_0",
@@ -235,7 +237,7 @@ _op(
         threads=256,
         rows_per_block=16,
         teaches="the fused kernel on Tensor Cores",
-        arch=80,
+        arch=75,
         rounded=lambda a: {
             "hidden": reference.swiglu(_gemv_halves(a["W_gate"], a), _gemv_halves(a["W_up"], a))
         },
@@ -329,4 +331,4 @@ _op(
     units=lambda a: 1,
     reference=_advance,
 )
-OPS |= {found.name: found for found in (*TOKEN_OPS, *BATCH_OPS)}
+OPS |= {found.name: found for found in (*TOKEN_OPS, *BATCH_OPS, *TILE_OPS, PERSISTENT_OP)}

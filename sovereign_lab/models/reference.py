@@ -12,6 +12,7 @@ from tqdm import tqdm
 
 from sovereign_lab.errors import LabError
 from sovereign_lab.models.model import Config, Layer, Model, Q4Matrix
+from sovereign_lab.models.tiles import q8_0_float32
 
 Floats = npt.NDArray[np.float32]
 Observer = Callable[[int, str, Floats], None]
@@ -85,6 +86,17 @@ def half(x: Floats) -> Floats:
     return x.astype(np.float16).astype(np.float32)
 
 
+def int8(x: Floats) -> Floats:
+    """Rounded as kernels take activations for `__dp4a`: by blocks of 32 to whole multiples of the largest / 127.
+
+    x [..., n], n a multiple of 32; llama.cpp's Q8_0, but for a scale that is not rounded to half.
+    """
+    blocks = x.reshape(*x.shape[:-1], -1, 32)
+    scale = np.abs(blocks).max(axis=-1, keepdims=True) / np.float32(127)
+    levels = np.rint(np.divide(blocks, scale, out=np.zeros_like(blocks), where=scale > 0))
+    return (levels * scale).astype(np.float32).reshape(x.shape)
+
+
 def silu(x: Floats) -> Floats:
     """x / (1 + exp(-x))."""
     # Where exp overflows, the quotient is the 0 that it should be.
@@ -104,6 +116,7 @@ def forward(
     progress: bool = False,
     observe: Observer | None = None,
     halves: Collection[str] = (),
+    int8_inputs: Collection[str] = (),
 ) -> Floats:
     """Logits at every position of a sequence: float32 [len(tokens), vocab].
 
@@ -111,7 +124,8 @@ def forward(
     rounds them; all else is float32. One matrix is unpacked at a time. observe is called before
     each product with a matrix: index of the layer, field of Layer, input [len(tokens), cols].
     halves: fields of Layer; in products with these both factors are rounded to half, as Tensor
-    Cores take them. Raises LabError where tokens are none, out of the vocabulary, or more than the context.
+    Cores take them. int8_inputs: fields of Layer, and "head": the product's input is rounded by `int8`, and the
+    head's weights to Q8_0. Raises LabError where tokens are none, out of the vocabulary, or more than the context.
     """
     config = model.config
     ids = _checked(tokens, config)
@@ -129,6 +143,8 @@ def forward(
             w = matrix.float32()
             if name in halves:
                 h, w = half(h), half(w)
+            if name in int8_inputs:
+                h = int8(h)
             return h @ w.T
 
         h = rmsnorm(x, layer.attention_norm, config.eps)
@@ -141,7 +157,10 @@ def forward(
 
         h = rmsnorm(x, layer.ffn_norm, config.eps)
         x = x + times("w_down", swiglu(times("w_gate", h), times("w_up", h)))
-    return rmsnorm(x, model.output_norm, config.eps) @ model.head.float32().T
+    h = rmsnorm(x, model.output_norm, config.eps)
+    if "head" in int8_inputs:
+        return int8(h) @ q8_0_float32(model.head).T
+    return h @ model.head.float32().T
 
 
 def kl_divergence(reference_logits: Floats, logits: Floats) -> float:

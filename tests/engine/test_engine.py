@@ -13,6 +13,7 @@ from sovereign_lab.engine import PHASES, Engine, batch
 from sovereign_lab.engine.phases import Ladder, Phase
 from sovereign_lab.errors import LabError
 from sovereign_lab.kernels.registry import OPS
+from sovereign_lab.measure.experiment.job import HALVES_SHARE, INT8_SHARE
 from sovereign_lab.models import reference
 from sovereign_lab.models.catalog import resolve
 from sovereign_lab.models.model import Model, load_model
@@ -48,6 +49,22 @@ def distance(got: np.ndarray, expected: np.ndarray) -> float:
     return float(np.linalg.norm(got - expected) / np.linalg.norm(expected))
 
 
+def with_roundings(engine: Engine, tokens: list[int], kv: type) -> np.ndarray:
+    """The reference with the engine's own roundings."""
+    return reference.forward(
+        engine.model, tokens, kv, halves=engine.halves, int8_inputs=engine.int8_inputs
+    )
+
+
+def allowed(engine: Engine, same: np.ndarray, plain: np.ndarray) -> float:
+    """What the logits may be off from `same`, the reference with the same roundings; `plain` is the one without.
+
+    Where a value lies between two levels, the last digit of a sum decides which it becomes. Levels of int8 are so far
+    apart that after a few layers two roundings have little in common.
+    """
+    return 1e-3 + distance(same, plain) * (INT8_SHARE if engine.int8_inputs else HALVES_SHARE)
+
+
 @pytest.mark.parametrize("phase", PHASES)
 @pytest.mark.parametrize("heads", HEADS, ids=str)
 def test_every_phase_equals_the_reference(
@@ -63,8 +80,8 @@ def test_every_phase_equals_the_reference(
     kv = list(KV_TYPES)[(list(PHASES).index(phase) + HEADS.index(heads)) % 2]
     engine = Engine(model, any_device, phase, kv_dtype=kv)
     plain = reference.forward(model, tokens, KV_TYPES[kv])
-    rounded = reference.forward(model, tokens, KV_TYPES[kv], halves=engine.halves)
-    assert distance(engine.logits(tokens), rounded) < 1e-3 + distance(rounded, plain) / 2
+    same = with_roundings(engine, tokens, KV_TYPES[kv])
+    assert distance(engine.logits(tokens), same) < allowed(engine, same, plain)
 
 
 class Scored:
@@ -79,14 +96,13 @@ class Scored:
     def check(self, phase: str) -> None:
         engine = self.engine.with_phase(phase)
         logits = engine.logits(self.tokens)
-        same = reference.forward(engine.model, self.tokens, np.float16, halves=engine.halves)
+        same = with_roundings(engine, self.tokens, np.float16)
         rounded, plain = distance(logits, same), distance(logits, self.plain)
         kind, name = self.engine.device.properties.kind, self.engine.model.config.name
         print(
             f"{name}, {kind}, phase {phase}: {rounded:.1e} to the same roundings, {plain:.1e} to FP32"
         )
-        # Where a value lies between two halves, the last digit of a sum decides which it becomes.
-        assert rounded < 1e-3 + distance(same, self.cached) / 2
+        assert rounded < allowed(engine, same, self.cached)
 
 
 def scored_text(name: str, text: str, device: Device) -> Scored:
@@ -297,7 +313,8 @@ def test_every_op_of_a_plan_is_launched_and_compiled(tiny: Model, simt: Device) 
         if engine.in_blocks:
             launched |= {call.op for call in engine.block_calls(3)}
             launched |= {call.op for call in batch.prepare(engine, 2, 16).greedy}
-        assert launched | {"argmax"} == set(engine.kernels) == set(PHASES[phase].plan)
+        plan = set(PHASES[phase].plan)
+        assert launched | {"argmax"} & plan == set(engine.kernels) == plan
 
 
 def test_model_file_may_go_away_once_loaded(any_device: Device, tmp_path: Path) -> None:

@@ -51,7 +51,7 @@ def allowed(op: Op, variant: Variant, case: Case, name: str, rng: np.random.Gene
         }
 
     expected = op.expected(variant, case)[name]
-    share = 2e-3 if case[name].dtype == np.float16 else 2e-5
+    share = 2e-3 if case[name].dtype == np.float16 else variant.tolerance
     norm = float(np.linalg.norm(np.nan_to_num(expected.astype(np.float64))))
     return share * norm + 10 * max(
         distance(op.expected(variant, moved())[name], expected) for _ in range(3)

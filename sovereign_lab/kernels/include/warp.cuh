@@ -22,3 +22,18 @@ __device__ __forceinline__ float warp_max(float value) {
   for (int mask = 16; mask > 0; mask /= 2) value = fmaxf(value, __shfl_xor_sync(FULL_WARP, value, mask));
   return value;
 }
+
+// threadIdx.x / 32, as a value that the compiler knows to be the same in all lanes: what depends on it alone is then a
+// branch of the whole warp, and needs no code for lanes that part.
+__device__ __forceinline__ int warp_index() { return __shfl_sync(FULL_WARP, (int)threadIdx.x / 32, 0); }
+
+// threadIdx.x % 32, read anew wherever it stands: what is worked out from it is not kept in registers through a long loop.
+__device__ __forceinline__ int lane_index() {
+#if defined(SOVEREIGN_SIMT)
+  return threadIdx.x % 32;
+#else
+  int lane;
+  asm volatile("mov.u32 %0, %%laneid;" : "=r"(lane));
+  return lane;
+#endif
+}

@@ -1,0 +1,85 @@
+"""The persistent kernel's side of the host (phases 13a to 13c): one launch for many tokens, sized from the device."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from sovereign_lab.devices import Device
+from sovereign_lab.engine.forward import Call, DeviceWeights, State
+from sovereign_lab.engine.kv_cache import KVCache
+from sovereign_lab.engine.tiled import SPLIT, TiledWeights
+from sovereign_lab.errors import LabError
+from sovereign_lab.kernels.persistent_op import STAMPS, STATIC_BYTES, shared_beside_ring
+from sovereign_lab.models.model import Config
+
+# Tokens of a launch: what a GPU runs ahead before the host looks at them.
+TOKENS = 16
+NOT_YET = 0xFFFFFFFF
+
+
+@dataclass(frozen=True)
+class PersistentState:
+    """What the blocks of the persistent kernel say to each other. Poisoned when made; each launch leaves it ready."""
+
+    messages: Any  # uint32 [2, layers, words]
+    bests: Any  # uint32 [3, blocks, 2]
+    turn: Any  # int32 [1]
+    stamps: Any  # int64, of the stages of one token where the kernel is compiled with STAMPS
+    ring_bytes: int  # shared memory for weights on their way
+
+    @classmethod
+    def allocate(cls, device: Device, c: Config, context: int) -> "PersistentState":
+        """A block an SM. Raises LabError where a block's shared memory is too small for the model."""
+        blocks = device.properties.sm_count
+        splits = -(-context // (SPLIT // 2))  # LONG_SPLIT in the kernels
+        words = (
+            (c.q_dim + 2 * c.kv_dim) // 2
+            + (splits + 1) * c.q_dim // 2
+            + splits * c.heads * 2
+            + 2 * c.dim
+            + c.ffn_dim
+        )
+        beside = shared_beside_ring(c.dim, c.ffn_dim, c.heads, c.head_dim, blocks)
+        ring = (device.properties.shared_per_block - STATIC_BYTES - beside) // 16 * 16
+        return cls(
+            messages=device.array(np.full((2, c.layers, -(-words // 4) * 4), NOT_YET, np.uint32)),
+            bests=device.array(np.full((3, blocks, 2), NOT_YET, np.uint32)),
+            turn=device.array(np.zeros(1, np.int32)),
+            stamps=device.array(np.zeros(STAMPS * c.layers + STAMPS, np.int64)),
+            ring_bytes=checked_ring(ring, c, device),
+        )
+
+
+def checked_ring(ring: int, c: Config, device: Device) -> int:
+    """`ring`, if eight of the largest tiles find room in it: four are multiplied while others come."""
+    largest = max(c.dim, c.q_dim, c.ffn_dim)
+    needed = 8 * max((largest // 32 + 1) // 2 * 144, (c.dim // 32 + 1) // 2 * 272)
+    if ring < needed:
+        raise LabError(
+            f"The persistent kernel needs {needed:,} bytes of shared memory a block for the weights of {c.name}; "
+            f"{device.properties.name} leaves {max(ring, 0):,}. Choose phase 12."
+        )
+    return ring
+
+
+def tokens(
+    c: Config,
+    w: DeviceWeights,
+    t: TiledWeights,
+    s: State,
+    p: PersistentState,
+    kv: KVCache,
+    context: int,
+    count: int,
+    advance: bool = True,
+) -> Call:
+    """`count` tokens from the device's position on; without `advance` one, which the caller chooses from the logits."""
+    return Call("persistent", dict(
+        matrices=t.matrices, head=t.head.tiles, norms=t.norms, embedding=w.embedding, inv_freq=w.inv_freq,
+        keys=kv.all_keys, values=kv.all_values, messages=p.messages, bests=p.bests, logits=s.logits, best=s.best,
+        tokens=s.tokens, argmaxes=s.argmaxes, position=s.position, given=s.given, turn=p.turn, stamps=p.stamps,
+        layers=c.layers, dim=c.dim, ffn_dim=c.ffn_dim, heads=c.heads, kv_heads=c.kv_heads, head_dim=c.head_dim,
+        rope_dim=c.rope_dim, vocab=c.vocab, context=context, eps=np.float32(c.eps), count=count,
+        advance=int(advance), ring_bytes=p.ring_bytes,
+    ))  # fmt: skip

@@ -8,14 +8,20 @@ import numpy as np
 from sovereign_lab.devices import Device
 from sovereign_lab.engine.forward import Call, DeviceWeights, State
 from sovereign_lab.engine.kv_cache import KVCache
-from sovereign_lab.engine.tiled import SPLIT, TiledWeights
+from sovereign_lab.engine.tiled import TiledWeights
 from sovereign_lab.errors import LabError
-from sovereign_lab.kernels.persistent_op import STAMPS, STATIC_BYTES, shared_beside_ring
+from sovereign_lab.kernels.persistent_op import (
+    NOT_YET,
+    STAMPS,
+    STATIC_BYTES,
+    largest_tile,
+    message_words,
+    shared_beside_ring,
+)
 from sovereign_lab.models.model import Config
 
 # Tokens of a launch: what a GPU runs ahead before the host looks at them.
 TOKENS = 16
-NOT_YET = 0xFFFFFFFF
 
 
 @dataclass(frozen=True)
@@ -32,18 +38,11 @@ class PersistentState:
     def allocate(cls, device: Device, c: Config, context: int) -> "PersistentState":
         """A block an SM. Raises LabError where a block's shared memory is too small for the model."""
         blocks = device.properties.sm_count
-        splits = -(-context // (SPLIT // 2))  # LONG_SPLIT in the kernels
-        words = (
-            (c.q_dim + 2 * c.kv_dim) // 2
-            + (splits + 1) * c.q_dim // 2
-            + splits * c.heads * 2
-            + 2 * c.dim
-            + c.ffn_dim
-        )
+        words = message_words(c.dim, c.ffn_dim, c.heads, c.kv_heads, c.head_dim, context)
         beside = shared_beside_ring(c.dim, c.ffn_dim, c.heads, c.head_dim, blocks)
         ring = (device.properties.shared_per_block - STATIC_BYTES - beside) // 16 * 16
         return cls(
-            messages=device.array(np.full((2, c.layers, -(-words // 4) * 4), NOT_YET, np.uint32)),
+            messages=device.array(np.full((2, c.layers, words), NOT_YET, np.uint32)),
             bests=device.array(np.full((3, blocks, 2), NOT_YET, np.uint32)),
             turn=device.array(np.zeros(1, np.int32)),
             stamps=device.array(np.zeros(STAMPS * c.layers + STAMPS, np.int64)),
@@ -53,8 +52,7 @@ class PersistentState:
 
 def checked_ring(ring: int, c: Config, device: Device) -> int:
     """`ring`, if eight of the largest tiles find room in it: four are multiplied while others come."""
-    largest = max(c.dim, c.q_dim, c.ffn_dim)
-    needed = 8 * max((largest // 32 + 1) // 2 * 144, (c.dim // 32 + 1) // 2 * 272)
+    needed = 8 * largest_tile(c.dim, c.ffn_dim, c.q_dim)
     if ring < needed:
         raise LabError(
             f"The persistent kernel needs {needed:,} bytes of shared memory a block for the weights of {c.name}; "

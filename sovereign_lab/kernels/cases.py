@@ -1,6 +1,7 @@
 """Inputs that tell a right kernel from a wrong one: odd sizes, varied data, and every output poisoned."""
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -8,6 +9,7 @@ from gguf import GGMLQuantizationType
 from gguf.quants import quantize
 
 from sovereign_lab.kernels import drawing
+from sovereign_lab.kernels.persistent_op import NOT_YET, PERSISTENT_OP, STAMPS, message_words
 from sovereign_lab.kernels.registry import Op
 from sovereign_lab.kernels.tile_ops import SPLIT
 from sovereign_lab.models.quants import quantise_q4_0, split_q4_0
@@ -601,6 +603,113 @@ def _attention_merge(rng: Random, kv: type) -> Iterator[Case]:
         }
 
 
+@dataclass(frozen=True)
+class _Tiny:
+    """A model of one launch, and where it starts. `ring_bytes` is filled several times over."""
+
+    layers: int
+    dim: int
+    ffn_dim: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    rope_dim: int
+    vocab: int
+    blocks: int
+    position: int
+    count: int
+    given: int
+    turn: int
+    ring_bytes: int
+    advance: int = 1
+
+
+# The best becomes the next token, an odd number of pairs; tokens that are given, two layers, a vector of three blocks;
+# more blocks than tiles; three splits of attention, two bundles of heads, and a token that the caller chooses.
+_TINY = (
+    _Tiny(1, 64, 96, 2, 1, 32, 32, 50, blocks=2, position=0, count=2, given=1, turn=0, ring_bytes=2416),
+    _Tiny(2, 96, 64, 3, 3, 32, 32, 37, blocks=3, position=3, count=2, given=9, turn=4, ring_bytes=4352),
+    _Tiny(1, 32, 32, 1, 1, 32, 32, 7, blocks=9, position=1, count=1, given=2, turn=2, ring_bytes=2176),
+    _Tiny(1, 64, 32, 9, 1, 64, 48, 21, blocks=3, position=290, count=1, given=1, turn=5, ring_bytes=10496, advance=0),
+)  # fmt: skip
+_TINY_ROOM = 9  # positions behind those of the launch
+# The best logit and the next lie apart by so much of the logits' root mean square: more than rounding moves them.
+_MARGIN = 0.2
+
+
+def _persistent(rng: Random, kv: type) -> Iterator[Case]:
+    for tiny in _TINY:
+        case = _tiny_model(rng, kv, tiny)
+        while not _clear_of_rivals(case):
+            case["tokens"] = _tiny_tokens(rng, tiny)
+        yield case
+
+
+def _tiny_tokens(rng: Random, t: _Tiny) -> np.ndarray:
+    return rng.integers(0, t.vocab, t.position + t.count + _TINY_ROOM + 1, np.int32)
+
+
+def _tiny_model(rng: Random, kv: type, t: _Tiny) -> Case:
+    q_dim, kv_dim, context = (
+        t.heads * t.head_dim,
+        t.kv_heads * t.head_dim,
+        t.position + t.count + _TINY_ROOM,
+    )
+    shapes = (
+        (q_dim + 2 * kv_dim, t.dim),
+        (t.dim, q_dim),
+        (2 * t.ffn_dim, t.dim),
+        (t.dim, t.ffn_dim),
+    )
+    layers = [
+        np.concatenate([tile_q4_0(_q4(rng, rows, cols // 32)).reshape(-1) for rows, cols in shapes])
+        for _ in range(t.layers)
+    ]
+    norms = _normal(rng, 2 * t.layers + 1, t.dim)
+    words = message_words(t.dim, t.ffn_dim, t.heads, t.kv_heads, t.head_dim, context)
+    caches = [
+        np.stack([_cache(rng, context, t.kv_heads, t.head_dim, kv, t.position) for _ in layers])
+        for _ in range(2)
+    ]
+    return {
+        "matrices": np.stack(layers),
+        "head": _q8_tiles(rng, t.vocab, t.dim // 32),
+        "norms": norms,
+        "embedding": np.stack([_clear_of_ties(_normal(rng, t.dim) * 3, norms[0]) for _ in range(t.vocab)]),
+        "inv_freq": (1e4 ** (-np.arange(0, t.rope_dim, 2) / t.rope_dim)).astype(np.float32),
+        "keys": caches[0],
+        "values": caches[1],
+        "messages": np.full((2, t.layers, words), NOT_YET, np.uint32),
+        "bests": np.full((3, t.blocks, 2), NOT_YET, np.uint32),
+        "logits": _poison(t.vocab),
+        "best": _int1(-1),
+        "tokens": _tiny_tokens(rng, t),
+        "argmaxes": np.full(context + 1, -1, np.int32),
+        "position": _int1(t.position),
+        "given": _int1(t.given),
+        "turn": _int1(t.turn),
+        "stamps": np.zeros(STAMPS * (t.layers + 1), np.int64),
+        **{name: getattr(t, name) for name in ("layers", "dim", "ffn_dim", "heads", "kv_heads", "head_dim")},
+        "rope_dim": t.rope_dim,
+        "vocab": t.vocab,
+        "context": context,
+        "eps": np.float32(0.1),
+        "count": t.count,
+        "advance": t.advance,
+        "ring_bytes": t.ring_bytes,
+    }  # fmt: skip
+
+
+def _clear_of_rivals(case: Case) -> bool:
+    """Whether no rounding can change which token is the best, at each position."""
+    for count in range(1, case["count"] + 1):
+        logits = PERSISTENT_OP.reference(case | {"count": count})["logits"]
+        second, first = np.sort(logits)[-2:]
+        if first - second < _MARGIN * np.sqrt(np.mean(logits**2)):
+            return False
+    return True
+
+
 _CASES: dict[str, Callable[[Random, type], Iterator[Case]]] = {
     "embedding": _embedding,
     "rmsnorm": _rmsnorm,
@@ -636,4 +745,5 @@ _CASES: dict[str, Callable[[Random, type], Iterator[Case]]] = {
     "norm_logits": _norm_logits,
     "attention_split": _attention_split,
     "attention_merge": _attention_merge,
+    "persistent": _persistent,
 }

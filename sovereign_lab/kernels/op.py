@@ -57,9 +57,10 @@ class Variant:
 class Op:
     """What a kernel must compute.
 
-    `outputs`: the parameters that are written. `units(args)`: the number of independent pieces of work, for the
-    grid. `reference(args)`: what the outputs must hold afterwards, by name, from the arguments before the launch.
-    `replaces`: the ops that a forward pass with this one, which is fused, launches no more.
+    `outputs`: the parameters that are written. `scratch`: arrays that a launch may write too, and nobody reads
+    afterwards. `units(args)`: the number of independent pieces of work, for the grid. `reference(args)`: what the
+    outputs must hold afterwards, by name, from the arguments before the launch. `replaces`: the ops that a forward
+    pass with this one, which is fused, launches no more.
     """
 
     name: str
@@ -69,6 +70,7 @@ class Op:
     reference: Callable[[Arguments], dict[str, np.ndarray]]
     variants: Mapping[str, Variant]
     replaces: tuple[str, ...] = ()
+    scratch: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, name: str, *variants: Variant, **facts: Any) -> "Op":

@@ -204,6 +204,7 @@ _op(
     outputs=("out",),
     units=lambda a: a["heads"],
     reference=_attention,
+    scratch=("scores",),
 )
 _op(
     "swiglu",

@@ -247,6 +247,11 @@ def main() -> None:
             figures += new
         if options.record:
             record(options.record, name, device, figures)
+    if on_gpu and not (options.model or options.phase):
+        # Here, because it is a command of its own (`python -m sovereign_lab.measure.decode`), and keeps runs itself.
+        from sovereign_lab.measure import decode
+
+        print(decode.run(device, names[0], progress=True))
 
 
 def record(folder: Path, model: str, device: Device, figures: list[Figure]) -> None:

@@ -28,6 +28,8 @@ from sovereign_lab.engine import Engine
 from sovereign_lab.engine.decode_loop import DecodeLoop
 from sovereign_lab.engine.sampling import Sampling
 from sovereign_lab.errors import LabError
+from sovereign_lab.kernels.registry import op
+from sovereign_lab.kernels.tile_ops import SPLIT
 from sovereign_lab.measure.environment import environment
 from sovereign_lab.measure.roofline import GPU, find_gpu
 from sovereign_lab.measure.timing import decode_ms, start_at
@@ -318,19 +320,41 @@ def least_bytes(name: str, args: Mapping[str, Any], position: int) -> int:
     """Bytes that a launch must read and write at least: every array once, those changed in place twice.
 
     Of arrays of which a launch needs only a part, that part: a row of the embedding, the filled positions of the KV
-    cache. The scores of three-pass attention are no output and count as nothing. `args` as in a forward pass's calls.
+    cache. An op's scratch counts as nothing: another kernel may do without. `args` as in a forward pass's calls.
     """
     partial = _PARTS[name](args, position) if name in _PARTS else {}
+    scratch = op(name).scratch
     return sum(
         partial.get(key, int(value.nbytes))
         for key, value in args.items()
-        if hasattr(value, "ndim") and value.ndim
+        if hasattr(value, "ndim") and value.ndim and key not in scratch
     )
 
 
 def _row(array: Any) -> int:
     """Bytes of one entry along the first axis."""
     return int(array.nbytes) // int(array.shape[0])
+
+
+def _persistent_parts(a: Mapping[str, Any], at: int) -> dict[str, int]:
+    """Every token reads the weights anew: they are more than a GPU's caches hold."""
+    count, positions = a["count"], int(a["keys"].shape[1])
+    written = count if a["advance"] else 0
+    return {
+        **{name: count * int(a[name].nbytes) for name in ("matrices", "head", "norms", "inv_freq")},
+        "embedding": count * _row(a["embedding"]),
+        # Of a token's own key and value only other tokens read what is in memory.
+        **{
+            name: sum(at + 1 + i for i in range(count)) * int(a[name].nbytes) // positions
+            for name in ("keys", "values")
+        },
+        "logits": count * int(a["logits"].nbytes),
+        "best": count * int(a["best"].nbytes),
+        "tokens": (count + written) * 4,
+        "argmaxes": written * 4,
+        "position": (1 + bool(written)) * 4,
+        "turn": 8,
+    }
 
 
 _PARTS: dict[str, Callable[[Mapping[str, Any], int], dict[str, int]]] = {
@@ -343,7 +367,6 @@ _PARTS: dict[str, Callable[[Mapping[str, Any], int], dict[str, int]]] = {
     "attention": lambda a, at: {
         "keys": (at + 1) * _row(a["keys"]),
         "values": (at + 1) * _row(a["values"]),
-        "scores": 0,
     },
     "embedding_tokens": lambda a, at: {
         "table": a["count"] * _row(a["table"]),
@@ -376,6 +399,19 @@ _PARTS: dict[str, Callable[[Mapping[str, Any], int], dict[str, int]]] = {
         "argmaxes": 4 * a["count"],
         "position": 2 * int(a["position"].nbytes),
     },
+    "norm_qkv": lambda a, at: {"keys": _row(a["keys"]), "values": _row(a["values"])},
+    "gemv_add": lambda a, at: {"x": 2 * int(a["x"].nbytes)},
+    "attention_split": lambda a, at: {
+        "keys": (at + 1) * _row(a["keys"]),
+        "values": (at + 1) * _row(a["values"]),
+        "parts": (at // SPLIT + 1) * _row(a["parts"]),
+        "softmax": (at // SPLIT + 1) * _row(a["softmax"]),
+    },
+    "attention_merge": lambda a, at: {
+        "parts": (at // a["split"] + 1) * _row(a["parts"]),
+        "softmax": (at // a["split"] + 1) * _row(a["softmax"]),
+    },
+    "persistent": lambda a, at: _persistent_parts(a, at),
     "add": lambda a, at: {"x": 2 * int(a["x"].nbytes)},
     "advance": lambda a, at: {
         "tokens": _row(a["tokens"]),

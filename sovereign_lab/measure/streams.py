@@ -273,7 +273,7 @@ def block_figures(engine: Engine) -> Iterator[Figure]:
     properties = engine.device.properties
     arch = int(properties.arch.removeprefix("sm_")) if properties.kind == "cuda" else None
     if arch in SMS:
-        function = kernel.handle.function(kernel.name, False)
+        function = kernel.handle.function(kernel.name)
         held = occupancy(function.num_regs, function.shared_size_bytes, variant.threads, arch)
         yield Figure.of(
             f"gemv_q4_0 {variant.name}, registers a thread", "registers", [function.num_regs]

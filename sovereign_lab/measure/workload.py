@@ -10,12 +10,15 @@ from typing import Any
 import numpy as np
 
 from sovereign_lab.errors import LabError
+from sovereign_lab.kernels.persistent_op import NOT_YET, STAMPS, largest_tile, message_words
 from sovereign_lab.kernels.registry import Op
+from sovereign_lab.kernels.tile_ops import SPLIT
 from sovereign_lab.models import synthetic
 from sovereign_lab.models.catalog import DEFAULT, entries, resolve
 from sovereign_lab.models.gguf_file import open_gguf
 from sovereign_lab.models.model import Config, read_config
 from sovereign_lab.models.quants import BLOCK_BYTES, BLOCK_WEIGHTS, split_q4_0
+from sovereign_lab.models.tiles import Q8_0_BYTES, tile_q4_0, tile_q8_0
 
 Arguments = dict[str, Any]  # parameter name -> NumPy array or scalar, in the order of the signature
 Random = np.random.Generator
@@ -25,6 +28,8 @@ KV_DTYPE = np.float16
 DEFINES = {"KV": "half"}
 # Tokens of a block of a prompt, in the ops that take many at once.
 COUNT = 64
+# Blocks of the persistent kernel. All must be resident on whatever GPU this is; an engine gives every SM one.
+BLOCKS = 16
 # Positions that the KV cache and the token buffer have room for behind the current one.
 ROOM = 64
 
@@ -51,11 +56,11 @@ def workload(
 ) -> Arguments:
     """The arguments of `op`'s first launch in a forward pass of a model of this shape, at `position`.
 
-    For products in Q4_0 that is WQ, for logits the whole head. NumPy arrays and scalars, in the order of the
-    signature; the same arguments give the same values. Outputs that are not inputs hold NaN or -1, and so does the KV
-    cache (fp16, `KV_DTYPE`; compile with `DEFINES`) behind the positions that are filled. The context is `position` +
-    1 + `ROOM`. An op of many tokens takes `count` of them, from `position` on, and the context is that much longer; one
-    of several sequences takes `count` sequences, all at `position`.
+    For products in Q4_0 that is WQ, or what is fused with it, and WO for gemv_add; for logits the whole head. NumPy
+    arrays and scalars, in the order of the signature; the same arguments give the same values. Outputs that are not
+    inputs hold NaN or -1, and so does the KV cache (fp16, `KV_DTYPE`; compile with `DEFINES`) behind the positions that
+    are filled. The context is `position` + 1 + `ROOM`. An op of many tokens takes `count` of them, from `position` on,
+    and the context is that much longer; one of several sequences takes `count` sequences, all at `position`.
 
     Raises LabError for a position that the model does not have, and for an op that no function here knows.
     """
@@ -318,6 +323,122 @@ def _advance_batch(c: Config, position: int, count: int, rng: Random) -> Argumen
     )  # fmt: skip
 
 
+# ---- weights in tiles ----
+
+
+def _tiles_q8_0(rng: Random, rows: int, cols: int) -> np.ndarray:
+    """Random blocks of Q8_0 in tiles, whose weights have a root mean square of 3 / sqrt(cols)."""
+    blocks = rng.integers(0, 256, (rows, cols // BLOCK_WEIGHTS, Q8_0_BYTES), np.uint8)
+    # A uniform signed byte has a mean square of 5,461.5.
+    scales = np.full(blocks.shape[:2], 3 * (5461.5 * cols) ** -0.5, np.float16)
+    blocks[..., :2] = scales[..., None].view(np.uint8)
+    return tile_q8_0(blocks.reshape(rows, -1))
+
+
+def _gemv_tiles(c: Config, position: int, rng: Random) -> Arguments:
+    return dict(
+        W=tile_q4_0(_q4_0(rng, c.q_dim, c.dim)), x=_normal(rng, c.dim), y=_poison(c.q_dim),
+        rows=c.q_dim, blocks_per_row=c.dim // BLOCK_WEIGHTS,
+    )  # fmt: skip
+
+
+def _ffn_tiles(c: Config, position: int, rng: Random) -> Arguments:
+    return dict(
+        W=tile_q4_0(_q4_0(rng, 2 * c.ffn_dim, c.dim)), x=_normal(rng, c.dim),
+        hidden=_poison(c.ffn_dim), rows=c.ffn_dim, blocks_per_row=c.dim // BLOCK_WEIGHTS,
+    )  # fmt: skip
+
+
+def _logits_q8_0(c: Config, position: int, rng: Random) -> Arguments:
+    return dict(
+        W=_tiles_q8_0(rng, c.vocab, c.dim), x=_normal(rng, c.dim), y=_poison(c.vocab), vocab=c.vocab,
+        blocks_per_row=c.dim // BLOCK_WEIGHTS,
+    )  # fmt: skip
+
+
+def _norm_qkv(c: Config, position: int, rng: Random) -> Arguments:
+    context = position + 1 + ROOM
+    inv_freq = c.rope_base ** (-np.arange(0, c.rope_dim, 2) / c.rope_dim)
+    return dict(
+        W=tile_q4_0(_q4_0(rng, c.q_dim + 2 * c.kv_dim, c.dim)), x=_normal(rng, c.dim),
+        norm=_normal(rng, c.dim), inv_freq=inv_freq.astype(np.float32), position=_int1(position),
+        q=_poison(c.heads, c.head_dim), keys=_cache(rng, c, position, context),
+        values=_cache(rng, c, position, context), heads=c.heads, kv_heads=c.kv_heads,
+        head_dim=c.head_dim, rope_dim=c.rope_dim, blocks_per_row=c.dim // BLOCK_WEIGHTS,
+        eps=np.float32(c.eps),
+    )  # fmt: skip
+
+
+def _gemv_add(c: Config, position: int, rng: Random) -> Arguments:
+    return dict(
+        W=tile_q4_0(_q4_0(rng, c.dim, c.q_dim)), y=_normal(rng, c.q_dim), x=_normal(rng, c.dim),
+        rows=c.dim, blocks_per_row=c.q_dim // BLOCK_WEIGHTS,
+    )  # fmt: skip
+
+
+def _norm_ffn(c: Config, position: int, rng: Random) -> Arguments:
+    return dict(
+        W=tile_q4_0(_q4_0(rng, 2 * c.ffn_dim, c.dim)), x=_normal(rng, c.dim),
+        norm=_normal(rng, c.dim), hidden=_poison(c.ffn_dim), rows=c.ffn_dim,
+        blocks_per_row=c.dim // BLOCK_WEIGHTS, eps=np.float32(c.eps),
+    )  # fmt: skip
+
+
+def _norm_logits(c: Config, position: int, rng: Random) -> Arguments:
+    return dict(
+        W=_tiles_q8_0(rng, c.vocab, c.dim), x=_normal(rng, c.dim), norm=_normal(rng, c.dim),
+        y=_poison(c.vocab), vocab=c.vocab, blocks_per_row=c.dim // BLOCK_WEIGHTS,
+        eps=np.float32(c.eps),
+    )  # fmt: skip
+
+
+def _attention_split(c: Config, position: int, rng: Random) -> Arguments:
+    context = position + 1 + ROOM
+    splits = -(-context // SPLIT)
+    return dict(
+        q=_normal(rng, c.heads, c.head_dim), keys=_cache(rng, c, position + 1, context),
+        values=_cache(rng, c, position + 1, context), parts=_poison(splits, c.heads, c.head_dim),
+        softmax=_poison(splits, c.heads, 2), position=_int1(position), heads=c.heads,
+        kv_heads=c.kv_heads, head_dim=c.head_dim, context=context,
+    )  # fmt: skip
+
+
+def _attention_merge(c: Config, position: int, rng: Random) -> Arguments:
+    splits, there = -(-(position + 1 + ROOM) // SPLIT), position // SPLIT + 1
+    parts, softmax = _poison(splits, c.heads, c.head_dim), _poison(splits, c.heads, 2)
+    parts[:there] = _normal(rng, there, c.heads, c.head_dim)
+    softmax[:there] = rng.uniform(1, 20, (there, c.heads, 2))
+    return dict(
+        parts=parts, softmax=softmax, out=_poison(c.heads, c.head_dim), position=_int1(position),
+        heads=c.heads, head_dim=c.head_dim, split=SPLIT,
+    )  # fmt: skip
+
+
+def _persistent(c: Config, position: int, rng: Random) -> Arguments:
+    """One token, which the caller chooses from the logits, so that launches can be repeated at one position."""
+    context = position + 1 + ROOM
+    shapes = (
+        (c.q_dim + 2 * c.kv_dim, c.dim), (c.dim, c.q_dim), (2 * c.ffn_dim, c.dim), (c.dim, c.ffn_dim)
+    )  # fmt: skip
+    # One layer's values in all layers: what a kernel is measured on depends on where they lie, not on what they are.
+    layer = np.concatenate([tile_q4_0(_q4_0(rng, *shape)).reshape(-1) for shape in shapes])
+    keys, values = (np.stack([_cache(rng, c, position, context)] * c.layers) for _ in range(2))
+    words = message_words(c.dim, c.ffn_dim, c.heads, c.kv_heads, c.head_dim, context)
+    inv_freq = c.rope_base ** (-np.arange(0, c.rope_dim, 2) / c.rope_dim)
+    tokens = _tokens(rng, c, position)
+    return dict(
+        matrices=np.stack([layer] * c.layers), head=_tiles_q8_0(rng, c.vocab, c.dim),
+        norms=_normal(rng, 2 * c.layers + 1, c.dim), embedding=_normal(rng, c.vocab, c.dim),
+        inv_freq=inv_freq.astype(np.float32), keys=keys, values=values,
+        messages=np.full((2, c.layers, words), NOT_YET, np.uint32),
+        bests=np.full((3, BLOCKS, 2), NOT_YET, np.uint32), logits=_poison(c.vocab), best=_int1(-1), tokens=tokens,
+        argmaxes=np.full_like(tokens, -1), position=_int1(position), given=_int1(1), turn=_int1(0),
+        stamps=np.zeros(STAMPS * (c.layers + 1), np.int64), layers=c.layers, dim=c.dim, ffn_dim=c.ffn_dim,
+        heads=c.heads, kv_heads=c.kv_heads, head_dim=c.head_dim, rope_dim=c.rope_dim, vocab=c.vocab, context=context,
+        eps=np.float32(c.eps), count=1, advance=0, ring_bytes=12 * largest_tile(c.dim, c.ffn_dim, c.q_dim),
+    )  # fmt: skip
+
+
 _MAKERS: dict[str, Callable[[Config, int, Random], Arguments]] = {
     "embedding": _embedding,
     "rmsnorm": _rmsnorm,
@@ -331,6 +452,16 @@ _MAKERS: dict[str, Callable[[Config, int, Random], Arguments]] = {
     "argmax": _argmax,
     "sample": _sample,
     "advance": _advance,
+    "gemv_tiles": _gemv_tiles,
+    "ffn_tiles": _ffn_tiles,
+    "logits_q8_0": _logits_q8_0,
+    "norm_qkv": _norm_qkv,
+    "gemv_add": _gemv_add,
+    "norm_ffn": _norm_ffn,
+    "norm_logits": _norm_logits,
+    "attention_split": _attention_split,
+    "attention_merge": _attention_merge,
+    "persistent": _persistent,
 }
 _OF_TOKENS: dict[str, Callable[[Config, int, int, Random], Arguments]] = {
     "embedding_tokens": _embedding_tokens,

@@ -2,8 +2,8 @@
 
 A nibble of Q4_0 is its weight's level and 8 more; here it is the level itself, in two's complement, so that a mask
 gives a signed byte of 16 times the level. A tile holds four rows by all columns. Its blocks of 32 weights come in
-pairs: eight blocks, [2 blocks][4 rows], lie side by side, first all blocks' weights, then behind them all scales. What rows or
-blocks lack to whole tiles and pairs is 0. The kernels' side is kernels/include/tiles.cuh.
+pairs: eight blocks, [2 blocks][4 rows], lie side by side, first all blocks' weights, then behind them all scales. What
+rows or blocks lack to whole tiles and pairs is 0. The kernels' side is kernels/include/tiles.cuh.
 """
 
 import numpy as np

@@ -19,16 +19,21 @@ from sovereign_lab.kernels.registry import Variant, op
 from sovereign_lab.measure.memory_trace import SECTOR_BYTES, trace
 from sovereign_lab.models.quants import quantise_q4_0
 from sovereign_lab.notebook import (
+    card_estimate,
     double_offset,
     float4,
     fragments,
     gemv_control,
     kv_bytes,
+    norm_gemv,
     online_softmax,
     open_bench,
+    relay,
     samplers,
     side_by_side,
+    split_parts,
     swizzle,
+    tile_places,
     tile_waste,
     verdicts,
 )
@@ -560,6 +565,55 @@ def _check_whose(answer: Callable[[int, int], Any]) -> str:
     return "All 512 weights of 16 rows of a block found where the fragments hold them."
 
 
+# ---- 19.1: where a weight lies in tiles ----
+
+
+def _check_tile_places(answer: Callable[[int, int, int], Any]) -> str:
+    wrong = tile_places.fault(answer)
+    if wrong is not None:
+        raise NotSolvedError(wrong)
+    return f"Nibbles and scales found in {len(tile_places.SHAPES)} matrices, odd ones among them."
+
+
+# ---- 20.1: the norm inside of a product ----
+
+
+def _check_norm_gemv(source: str) -> str:
+    return _told(norm_gemv.check, source)
+
+
+# ---- 21.1 and 22.1: parts that meet, and blocks that wait for each other ----
+
+
+def _check_merge(source: str) -> str:
+    if source == op("attention_merge").variant("block_per_head").source:
+        raise NotSolvedError
+    return _told(split_parts.check, source)
+
+
+def _check_relay(source: str) -> str:
+    if source == relay.BARRIERS:
+        raise NotSolvedError
+    return _told(relay.check, source)
+
+
+def _told(checked: Callable[[str], str], source: str) -> str:
+    try:
+        return checked(source)
+    except LabError as error:
+        raise NotSolvedError(str(error)) from None
+
+
+# ---- 23.1: what another card would do ----
+
+
+def _check_estimate(answer: Callable[[Any, Any, int], Any]) -> str:
+    wrong = card_estimate.fault(answer)
+    if wrong is not None:
+        raise NotSolvedError(wrong)
+    return f"{len(card_estimate.CASES)} cards and loads estimated right, at both ends."
+
+
 _CHECKS: dict[str, Callable[[Any], str]] = {
     "01.1": _check_block_dot,
     "07.1": _check_sectors,
@@ -579,5 +633,10 @@ _CHECKS: dict[str, Callable[[Any], str]] = {
     "16.1": _check_whose,
     "17.1": _check_swizzle,
     "18.1": _check_control,
+    "19.1": _check_tile_places,
+    "20.1": _check_norm_gemv,
+    "21.1": _check_merge,
+    "22.1": _check_relay,
+    "23.1": _check_estimate,
     **{which: _check_challenge(which) for which in CHALLENGES},
 }

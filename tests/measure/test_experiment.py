@@ -225,6 +225,12 @@ def test_our_own_draws_follow_from_the_logits(engine: Engine, variant: str) -> N
     assert found.ok and found.wrong_choices == 0
 
 
+def test_a_phase_that_rounds_to_int8_is_right(engine: Engine) -> None:
+    found = check(engine, engine.with_phase("10"))
+    assert found.ok
+    assert found.logits_error > 10 * found.base_logits_error  # the allowance is needed
+
+
 def test_a_kernel_kept_by_name(tiny: Path, here: Here, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mine, "_KEPT", {})
     with pytest.raises(LabError, match="none was kept"):

@@ -37,6 +37,13 @@ NEEDED_BARRIERS = [
     ("gemm_q4_0:mma", 0, "x_tiles"),
     ("attention_tokens:mma", 0, "key_tile"),
     ("attention_tokens:mma", 1, "value_tile"),
+    ("gemv_tiles:dp4a", 0, "memory"),
+    ("gemv_tiles:columns", 0, "partial"),
+    ("norm_ffn:fused", 0, "squares"),
+    ("attention_split:mma", 0, "memory"),
+    ("persistent:grid_barriers", 9, "next_token"),
+    ("persistent:messages", 9, "next_token"),
+    ("persistent:bulk", 10, "next_token"),
 ]
 DOUBLE_OFFSET = FOLDER / "rope_kv" / "0_double_offset.cu"
 
@@ -53,7 +60,7 @@ def compile_all() -> None:
 
 def without_barrier(op: Op, variant: Variant, which: int) -> Source:
     """The variant without one of its barriers."""
-    barriers = list(re.finditer(r"__sync(threads|warp)\(\);", variant.source))
+    barriers = list(re.finditer(r"(__sync(threads|warp)\(|barrier_of\(THREADS)\);", variant.source))
     assert len(barriers) > which, f"{op.name}:{variant.name} has no barrier {which}"
     start, end = barriers[which].span()
     text = variant.source[:start] + variant.source[end:]
@@ -82,7 +89,13 @@ def test_a_barrier_taken_away_is_missed(name: str, which: int, array: str) -> No
     races = set()
     for case in cases(op, np.random.default_rng(7)):
         report = sanitize(
-            source, op.grid(variant, case), variant.threads, case, uninitialised=poisoned(op, case)
+            source,
+            op.grid(variant, case),
+            variant.threads,
+            case,
+            shared_bytes=variant.shared_bytes(case),
+            cooperative=variant.cooperative,
+            uninitialised=poisoned(op, case),
         )
         races |= {finding.array for finding in report.findings if finding.kind == "race"}
     assert array in races

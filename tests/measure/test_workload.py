@@ -25,12 +25,14 @@ def test_every_op_runs_on_its_workload_and_agrees_with_the_reference(
     arrays = {k: simt.array(v) if isinstance(v, np.ndarray) else v for k, v in args.items()}
     grid = op.grid(variant, args)
     shared = variant.shared_bytes(args)
-    expected = op.reference(args)
-    simt.launch(kernel, grid, variant.threads, list(arrays.values()), shared)
+    expected = op.expected(variant, args)
+    simt.launch(kernel, grid, variant.threads, list(arrays.values()), shared, variant.cooperative)
     for name in op.outputs:
         got = np.asarray(arrays[name], np.float64).ravel()
         want = np.asarray(expected[name], np.float64).ravel()
-        np.testing.assert_allclose(got, want, rtol=2e-3, atol=2e-3, err_msg=name)
+        # What rounds between its steps may be off in a few places by more than in the mean.
+        most = max(2e-3, 5 * variant.tolerance * float(np.sqrt(np.nanmean(want**2))))
+        np.testing.assert_allclose(got, want, rtol=2e-3, atol=most, err_msg=name)
         assert np.isfinite(want).any()
 
 

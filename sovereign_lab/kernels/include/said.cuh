@@ -105,3 +105,50 @@ __device__ __noinline__ void attend(const unsigned* qkv_said, const KV* keys, co
     meeting.leave(chunk, mean, soft);
   }
 }
+
+// What the splits of a context have said of a head meets, and is said: the block's warps take splits in turn, and meet in
+// shared memory, `met` [WARPS] and `met_softmax` [WARPS].
+template <class Barrier>
+__device__ __forceinline__ void merge_splits(const unsigned* parts, const uint2* softmax, int splits, int head, int heads, int head_dim,
+                                             float2 (*met)[64], float2* met_softmax, unsigned* attended, Barrier barrier) {
+  int lane = lane_index(), warp = warp_index();
+  float2 soft = make_float2(-INFINITY, 0);
+  for (int i = lane; i < (head_dim + 63) / 64 * 32; i += 32) {
+    float2 v = make_float2(0, 0);
+    soft = make_float2(-INFINITY, 0);
+    for (int first = warp; first < splits; first += 4 * WARPS) {  // all that is said of four splits is under way together
+      uint2 theirs[4];
+      unsigned words[4];
+#pragma unroll
+      for (int k = 0; k < 4; k++) {
+        bool wanted = first + k * WARPS < splits && i < head_dim / 2;
+        theirs[k] = wanted ? make_uint2(NOT_YET, NOT_YET) : make_uint2(0, 0);
+        words[k] = wanted ? peek(parts + ((first + k * WARPS) * heads + head) * head_dim / 2 + i) : 0;
+      }
+      await_all(theirs, [&](int k) { return softmax + (first + k * WARPS) * heads + head; });
+      await_all(words, [&](int k) { return parts + ((first + k * WARPS) * heads + head) * head_dim / 2 + i; });
+#pragma unroll
+      for (int k = 0; k < 4; k++) {
+        if (first + k * WARPS >= splits) break;
+        float2 its = as_floats(theirs[k]), value = as_floats(words[k]);
+        float largest = fmaxf(soft.x, its.x), before = exp2f(soft.x - largest), weight = its.y * exp2f(its.x - largest);
+        v = make_float2(v.x * before + value.x * weight, v.y * before + value.y * weight);
+        soft = make_float2(largest, soft.y * before + weight);
+      }
+    }
+    if (i < head_dim / 2) met[warp][i] = v;
+  }
+  if (lane == 0) met_softmax[warp] = soft;
+  barrier();
+  for (int i = threadIdx.x; i < head_dim / 2; i += 32 * WARPS) {
+    float largest = -INFINITY, sum = 0;
+    float2 v = make_float2(0, 0);
+    for (int w = 0; w < WARPS; w++) largest = fmaxf(largest, met_softmax[w].x);
+    for (int w = 0; w < WARPS; w++) {
+      float correction = exp2f(met_softmax[w].x - largest);
+      sum += met_softmax[w].y * correction;
+      v = make_float2(v.x + met[w][i].x * correction, v.y + met[w][i].y * correction);
+    }
+    say(attended + head * head_dim / 2 + i, pack_halves(__fdividef(v.x, sum), __fdividef(v.y, sum)));
+  }
+}

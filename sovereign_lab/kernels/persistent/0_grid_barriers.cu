@@ -4,11 +4,12 @@
 // The next kernel of this folder does the same without barriers. Here nothing is ever waited for but the barrier: what is
 // read behind it has been written before it.
 #include <cooperative_groups.h>
+#include "plan.cuh"
 #include "said.cuh"
 
 #define THREADS (32 * WARPS)
-#define LONG_SPLIT (SPLIT / 2) // positions of a split where there are several
 
+// Compiled with STAMPS=5, block 5 notes the clock at every stage of a launch's last token.
 #if defined(STAMPS)
 #define STAMP() do { if (blockIdx.x == STAMPS && threadIdx.x == 0 && step == count - 1) stamps[stamp++] = clock64(); } while (0)
 #else
@@ -16,45 +17,6 @@
 #endif
 
 extern __shared__ uint4 memory[];
-
-// The tiles of a matrix that this block owns.
-struct Share {
-  int first, count, all;
-  int bytes;               // of a tile
-  int pairs;               // of a row
-
-  __device__ void of(int rows, int columns, int pair_size) {
-    all = (rows + TILE_ROWS - 1) / TILE_ROWS;
-    first = all * (int)blockIdx.x / (int)gridDim.x;
-    count = all * ((int)blockIdx.x + 1) / (int)gridDim.x - first;
-    pairs = (columns / 32 + 1) / 2;
-    bytes = pairs * pair_size * 16;
-  }
-};
-enum Matrix { QKV, O, GATE_UP, DOWN, HEAD };  // gate and up: row by row in turn
-
-// What a block of attention takes: a split of the positions, and a bundle of query heads that share a KV head.
-struct Unit {
-  int number, split, kv_head, first_head, heads;
-
-  __device__ __forceinline__ Unit(int number, int all_heads, int kv_heads) : number(number) {
-    int group = all_heads / kv_heads, bundles_per_kv = (group + BUNDLE - 1) / BUNDLE, bundle = number % (kv_heads * bundles_per_kv);
-    split = number / (kv_heads * bundles_per_kv);
-    kv_head = bundle / bundles_per_kv;
-    first_head = kv_head * group + bundle % bundles_per_kv * BUNDLE;
-    heads = min(BUNDLE, (kv_head + 1) * group - first_head);
-  }
-};
-
-// What is worked out once, in shared memory: in registers it would take the room that the products need.
-struct Plan {
-  Share own[5];                   // by Matrix
-  int part, d;                    // the head, and the dimension in it, of this block's first row of wq, wk, wv
-  int attended_words, max_splits, layer_words;
-  int parts_at, softmax_at, attended_at, middle_at, hidden_at, end_at;  // where a layer's messages lie, in words
-  SplitMeeting meeting;
-  float* residual;                // [this block's rows]
-};
 
 extern "C" __global__ void __launch_bounds__(256, 1)
 persistent(const uint4* matrices,   // [layers, ...]: tiles of wq, wk, wv together, wo, gate and up by turns, w_down
@@ -88,28 +50,7 @@ persistent(const uint4* matrices,   // [layers, ...]: tiles of wq, wk, wv togeth
   __shared__ float2 met[WARPS][64], met_softmax[WARPS];
   Q8Pair* x = (Q8Pair*)memory;
 
-  if (threadIdx.x == 0) {
-    Plan& p = plan;
-    int qkv_rows = (heads + 2 * kv_heads) * head_dim;
-    p.own[QKV].of(qkv_rows, dim, Q4_0_PAIR);
-    p.own[O].of(dim, heads * head_dim, Q4_0_PAIR);
-    p.own[GATE_UP].of(2 * ffn_dim, dim, Q4_0_PAIR);
-    p.own[DOWN].of(dim, ffn_dim, Q4_0_PAIR);
-    p.own[HEAD].of(vocab, dim, Q8_0_PAIR);
-    p.part = p.own[QKV].first * TILE_ROWS / head_dim, p.d = p.own[QKV].first * TILE_ROWS % head_dim;
-    p.attended_words = heads * head_dim / 2, p.max_splits = (context + LONG_SPLIT - 1) / LONG_SPLIT;
-    p.parts_at = qkv_rows / 2;
-    p.softmax_at = p.parts_at + p.max_splits * p.attended_words;
-    p.attended_at = p.softmax_at + p.max_splits * heads * 2;
-    p.middle_at = p.attended_at + p.attended_words;
-    p.hidden_at = p.middle_at + dim;
-    p.end_at = p.hidden_at + ffn_dim;
-    p.layer_words = (p.end_at + dim + 3) / 4 * 4;  // so that each layer begins at a multiple of 16 bytes
-    p.meeting.out = (unsigned*)(x + max(max(p.own[QKV].pairs, p.own[O].pairs), p.own[DOWN].pairs));
-    p.meeting.softmax = (float2*)(p.meeting.out + SPLIT_WARPS * BUNDLE * head_dim / 2);
-    p.meeting.head_dim = head_dim;
-    p.residual = (float*)(p.meeting.softmax + SPLIT_WARPS * BUNDLE);
-  }
+  if (threadIdx.x == 0) plan.work_out(x, 0, dim, ffn_dim, heads, kv_heads, head_dim, vocab, context);
   __syncthreads();
 
   // ---- the steps that every product is made of ----
@@ -152,7 +93,11 @@ persistent(const uint4* matrices,   // [layers, ...]: tiles of wq, wk, wv togeth
     const float* stream = embedding + (size_t)token * dim;  // the residual stream, of which this block keeps its own rows
     STAMP();
     for (int r = threadIdx.x; r < plan.own[O].count * TILE_ROWS; r += THREADS) plan.residual[r] = stream[plan.own[O].first * TILE_ROWS + r];
-    for (int i = threadIdx.x; i < rope_dim / 2; i += THREADS) sincosf(now * inv_freq[i], &cos_sin[i].y, &cos_sin[i].x);
+    for (int i = threadIdx.x; i < rope_dim / 2; i += THREADS) {
+      float sine, cosine;
+      sincosf(now * inv_freq[i], &sine, &cosine);
+      cos_sin[i] = make_float2(cosine, sine);
+    }
     uint2* all_bests = (uint2*)bests;
     __syncthreads();
 
@@ -218,47 +163,8 @@ persistent(const uint4* matrices,   // [layers, ...]: tiles of wq, wk, wv togeth
       // where there are several splits, they meet: a block a head, its warps take splits in turn
       if (splits > 1)
         for (int head = blocks - 1 - blockIdx.x; head < heads; head += blocks) {
-          const unsigned* parts = said + plan.parts_at;
-          const uint2* softmax = (const uint2*)(said + plan.softmax_at);
-          float2 soft = make_float2(-INFINITY, 0);
-          for (int i = lane; i < (head_dim + 63) / 64 * 32; i += 32) {
-            float2 v = make_float2(0, 0);
-            soft = make_float2(-INFINITY, 0);
-            for (int first = warp; first < splits; first += 4 * WARPS) {  // all that is said of four splits is under way together
-              uint2 theirs[4];
-              unsigned words[4];
-#pragma unroll
-              for (int k = 0; k < 4; k++) {
-                bool wanted = first + k * WARPS < splits && i < head_dim / 2;
-                theirs[k] = wanted ? make_uint2(NOT_YET, NOT_YET) : make_uint2(0, 0);
-                words[k] = wanted ? peek(parts + ((first + k * WARPS) * heads + head) * head_dim / 2 + i) : 0;
-              }
-              await_all(theirs, [&](int k) { return softmax + (first + k * WARPS) * heads + head; });
-              await_all(words, [&](int k) { return parts + ((first + k * WARPS) * heads + head) * head_dim / 2 + i; });
-#pragma unroll
-              for (int k = 0; k < 4; k++) {
-                if (first + k * WARPS >= splits) break;
-                float2 its = as_floats(theirs[k]), value = as_floats(words[k]);
-                float largest = fmaxf(soft.x, its.x), before = exp2f(soft.x - largest), weight = its.y * exp2f(its.x - largest);
-                v = make_float2(v.x * before + value.x * weight, v.y * before + value.y * weight);
-                soft = make_float2(largest, soft.y * before + weight);
-              }
-            }
-            if (i < head_dim / 2) met[warp][i] = v;
-          }
-          if (lane == 0) met_softmax[warp] = soft;
-          __syncthreads();
-          for (int i = threadIdx.x; i < head_dim / 2; i += THREADS) {
-            float largest = -INFINITY, sum = 0;
-            float2 v = make_float2(0, 0);
-            for (int w = 0; w < WARPS; w++) largest = fmaxf(largest, met_softmax[w].x);
-            for (int w = 0; w < WARPS; w++) {
-              float correction = exp2f(met_softmax[w].x - largest);
-              sum += met_softmax[w].y * correction;
-              v = make_float2(v.x + met[w][i].x * correction, v.y + met[w][i].y * correction);
-            }
-            say(said + plan.attended_at + head * head_dim / 2 + i, pack_halves(__fdividef(v.x, sum), __fdividef(v.y, sum)));
-          }
+          merge_splits(said + plan.parts_at, (const uint2*)(said + plan.softmax_at), splits, head, heads, head_dim, met, met_softmax,
+                       said + plan.attended_at, [&] { __syncthreads(); });
           if (head + blocks < heads) __syncthreads();
         }
 

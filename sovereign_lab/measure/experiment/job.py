@@ -28,6 +28,8 @@ TEXT = "Once upon a time"
 CHECKED_TOKENS = 16
 # Of the largest logit. An order of summation moves them by less; twice the baseline's distance is allowed, too.
 TOLERANCE = 1e-3
+# How much more, of the distance of the rounded reference to FP32, a phase may be off that rounds to halves, to int8.
+HALVES_SHARE, INT8_SHARE = 0.5, 1.5
 # How a token is drawn where the change is the op that draws: with another choice that op does not run.
 DRAW = Sampling(temperature=0.8, top_p=0.95)
 # A draw that lies nearer to another token's share, as a probability, may fall either way by rounding.
@@ -189,19 +191,22 @@ def check(
     count = min(CHECKED_TOKENS, base.context - len(ids))
     turn(False)
     expected, base_rows = _continue(base, ids, count, GREEDY)
-    truth = _truth(base, ids, expected, base.halves)
+    truth = _truth(base, ids, expected, base)
     turn(True)
     tokens, rows = _continue(change, ids, count, GREEDY)
     error = math.inf
     base_error = _distance(truth, base_rows)
     allowed = max(TOLERANCE, 2 * base_error)
     if _are_tokens(base, tokens):
-        if tokens != expected or change.halves != base.halves:
+        if tokens != expected or _roundings(change) != _roundings(base):
             turn(False)  # what follows is the reference's time and not the change's
-            truth = _truth(base, ids, tokens, change.halves)
-            if change.halves:
-                # Where a value lies between two halves, the last digit of a sum decides which it becomes.
-                allowed += _distance(_truth(base, ids, tokens, ()), truth) / 2
+            truth = _truth(base, ids, tokens, change)
+            if any(_roundings(change)):
+                # Where a value lies between two levels, the last digit of a sum decides which it becomes. Levels of
+                # int8 are so far apart that after a few layers two roundings have little in common: then either is as
+                # far from the other as both are from FP32, and half as much again.
+                share = INT8_SHARE if change.int8_inputs else HALVES_SHARE
+                allowed += share * _distance(_truth(base, ids, tokens), truth)
         error = _distance(truth, rows)
     wrong = sum(int(row.argmax()) != token for row, token in zip(rows, tokens, strict=True))
     ok = error <= allowed and wrong == 0
@@ -239,12 +244,21 @@ def _are_tokens(engine: Engine, tokens: list[int]) -> bool:
     return all(0 <= token < engine.model.config.vocab for token in tokens)
 
 
+def _roundings(engine: Engine) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """What this engine's products round, to halves and to int8, as reference.forward takes them."""
+    return engine.halves, engine.int8_inputs
+
+
 def _truth(
-    engine: Engine, ids: list[int], tokens: list[int], halves: tuple[str, ...]
+    engine: Engine, ids: list[int], tokens: list[int], like: Engine | None = None
 ) -> np.ndarray:
-    """The reference's logits for each of `tokens`: float32 [len(tokens), vocab]."""
+    """The reference's logits for each of `tokens`, rounded as `like` rounds: float32 [len(tokens), vocab]."""
     text = [*ids, *tokens[:-1]]
-    return reference.forward(engine.model, text, engine.kv.dtype, halves=halves)[len(ids) - 1 :]
+    halves, int8_inputs = _roundings(like) if like else ((), ())
+    logits = reference.forward(
+        engine.model, text, engine.kv.dtype, halves=halves, int8_inputs=int8_inputs
+    )
+    return logits[len(ids) - 1 :]
 
 
 def _distance(truth: np.ndarray, logits: np.ndarray) -> float:

@@ -400,8 +400,8 @@ def launch_us(
     samples = []
     for repeat in range(REPEATS + 1):
         # What is changed in place starts afresh: a position would leave its context, sums would grow.
-        for output in which.outputs:
-            device.update(args[output], host[output])
+        for written in (*which.outputs, *which.scratch):
+            device.update(args[written], host[written])
         with device.timer() as timer:
             capture.replay()
         if repeat:

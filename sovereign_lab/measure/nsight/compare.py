@@ -3,8 +3,8 @@
     python -m sovereign_lab.measure.nsight.compare --record data/runs
 
 needs a compiler, a GPU and `ncu`. In two places: `--ours FILE` counts on any machine, `--nsight FILE` on one with a
-GPU, and `--join OURS NSIGHT --record data/runs` puts the two together. Both sides launch every variant of every op on
-the arguments that `workload` makes at the size of a model.
+GPU, and `--join OURS NSIGHT --record data/runs` puts the two together. Both sides launch every variant of every op but
+those of `UNCOUNTED` on the arguments that `workload` makes at the size of a model.
 """
 
 import argparse
@@ -46,6 +46,10 @@ COLUMNS = {
     nsight.IDEAL_WAVEFRONTS: "ideal",
     nsight.REGISTERS: "registers",
     nsight.OCCUPANCY: "occupancy, %",
+}
+# Ops that no two runs count alike, and why.
+UNCOUNTED = {
+    "persistent": "its blocks ask for a word until it is there: how often depends on who is how fast",
 }
 # Nsight gives the occupancy as a percentage with two places.
 TOLERANCE = 0.01
@@ -207,8 +211,13 @@ class Report:
 
 
 def registry_kernels() -> list[str]:
-    """Every variant of every op as "op:variant"."""
-    return [f"{name}:{variant}" for name, op in OPS.items() for variant in op.variants]
+    """Every variant of every op as "op:variant", without those of `UNCOUNTED`."""
+    return [
+        f"{name}:{variant}"
+        for name, op in OPS.items()
+        if name not in UNCOUNTED
+        for variant in op.variants
+    ]
 
 
 def fingerprint(variant: Variant) -> str:

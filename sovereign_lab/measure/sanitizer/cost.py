@@ -18,7 +18,10 @@ from sovereign_lab.measure.workload import DEFINES, config_of, workload
 REPEATS = 3
 POSITION = 255
 SHAPE = replace(
-    config_of("synthetic:tinyllama-1.1b"), name="TinyLlama's shape, vocabulary of 2,048", vocab=2048
+    config_of("synthetic:tinyllama-1.1b"),
+    name="TinyLlama's shape, one layer, vocabulary of 2,048",
+    layers=1,
+    vocab=2048,
 )
 
 

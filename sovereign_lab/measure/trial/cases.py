@@ -8,7 +8,7 @@ import numpy as np
 from sovereign_lab.devices import Device, Kernel
 from sovereign_lab.devices.signature import Signature, parse_signature
 from sovereign_lab.kernels.cases import Case, cases
-from sovereign_lab.kernels.registry import Arguments, Op, op
+from sovereign_lab.kernels.registry import Arguments, Op, Variant, op
 from sovereign_lab.measure.mine import Edit
 from sovereign_lab.measure.worker.child import launch_words, retire
 from sovereign_lab.measure.workload import DEFINES, KV_DTYPE
@@ -73,7 +73,7 @@ def faults(device: Device, kernel: Kernel, made: Edit, case: Case) -> Iterator[s
             yield f"`{name}` is an input, and the kernel changed it."
     for name in found.outputs:
         got = _inside(after[name], case[name])
-        fault = _wrong(found, case, name, got, expected[name])
+        fault = _wrong(found, variant, case, name, got, expected[name])
         if fault is not None:
             yield fault
 
@@ -118,7 +118,9 @@ def _same(a: np.ndarray, b: np.ndarray) -> bool:
 # ---- results ----
 
 
-def _wrong(found: Op, case: Case, name: str, got: np.ndarray, expected: np.ndarray) -> str | None:
+def _wrong(
+    found: Op, variant: Variant, case: Case, name: str, got: np.ndarray, expected: np.ndarray
+) -> str | None:
     expected = expected.astype(got.dtype)
     poison = _poisoned(case[name], name in found.outputs)
     missing = poison & _unchanged(got, case[name]) & ~_equal(got, expected)
@@ -133,7 +135,7 @@ def _wrong(found: Op, case: Case, name: str, got: np.ndarray, expected: np.ndarr
                 f"`{name}` is NaN at {_places(strange)}: the kernel read what holds no number, or computed 0/0 or "
                 "infinity minus infinity."
             )
-        wrong = _far(found, case, name, got, expected)
+        wrong = _far(found, variant, case, name, got, expected)
     if not wrong.any():
         return None
     rows = [
@@ -159,11 +161,15 @@ def _equal(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return np.asarray((a == b) | (np.isnan(a) & np.isnan(b))) if a.dtype.kind == "f" else a == b
 
 
-def _far(found: Op, case: Case, name: str, got: np.ndarray, expected: np.ndarray) -> np.ndarray:
+def _far(
+    found: Op, variant: Variant, case: Case, name: str, got: np.ndarray, expected: np.ndarray
+) -> np.ndarray:
     """Where an output lies too far from the reference.
 
-    Allowed is, of the whole output's norm, 2e-5 (2e-3 in FP16), and ten times what the reference itself moves by when
-    its FP32 inputs move by ten units in the last place: a sum whose terms cancel is small against its rounding.
+    Allowed is, of the whole output's norm, the variant's tolerance (in FP16 2e-3 at least), and ten times what the
+    reference itself moves by when its FP32 inputs move by ten units in the last place: a sum whose terms cancel is
+    small against its rounding. Where the variant rounds, twice what its roundings change: an edit may round less, or
+    elsewhere.
     """
     rng = np.random.default_rng(0)
 
@@ -180,10 +186,12 @@ def _far(found: Op, case: Case, name: str, got: np.ndarray, expected: np.ndarray
 
     off = np.abs(number(got) - number(expected))
     off[np.isnan(expected) & ~np.isnan(got)] = np.inf
-    share = 2e-3 if got.dtype == np.float16 else 2e-5
-    shifts = (number(found.reference(moved())[name]) - number(expected) for _ in range(3))
+    share = max(2e-3 if got.dtype == np.float16 else 0, variant.tolerance)
+    shifts = (number(found.expected(variant, moved())[name]) - number(expected) for _ in range(3))
     allowed = share * np.linalg.norm(number(expected))
     allowed += 10 * max(float(np.linalg.norm(s)) for s in shifts)
+    if variant.rounded:
+        allowed += 2 * np.linalg.norm(number(found.reference(case)[name]) - number(expected))
     if np.linalg.norm(off) <= allowed:
         return np.zeros(got.shape, bool)
     return off > allowed / np.sqrt(got.size)

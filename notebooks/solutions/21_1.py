@@ -1,12 +1,13 @@
 from sovereign_lab.notebook.exercises import check
 
-# Chapter 11's step, with a whole split in the place of a position: its sum of weights goes along. What an empty split has
-# left is not looked at: its mean was never written, and the first of all has nothing that -inf could be subtracted from.
+# Chapter 11's step, with a whole split in the place of a position: its sum of weights goes along. What an empty split
+# has left is not looked at: its mean was never written, and the first of all has nothing that -inf could be
+# subtracted from.
 mine = """\
 #include "warp.cuh"
 
 extern "C" __global__ void attention_merge(const float* parts,     // [splits, heads, head_dim]
-                                           const float2* softmax,  // [splits, heads]: the largest scaled score, the sum of weights
+                                           const float2* softmax,  // [splits, heads]: largest score, sum of weights
                                            float* out,             // [heads, head_dim]
                                            const int* position,    // [1]
                                            int heads, int head_dim, int split) {  // positions of a split

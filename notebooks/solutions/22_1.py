@@ -1,7 +1,8 @@
 from sovereign_lab.notebook.exercises import check
 
-# Three slots: whoever is at step s has every word of step s - 1, so all have read the words of step s - 2, and their slot
-# can be poisoned for step s + 1. The fence stands between the poison and the note on one side and the word on the other.
+# Three slots: whoever is at step s has every word of step s - 1, so all have read the words of step s - 2, and their
+# slot can be poisoned for step s + 1. The fence stands between the poison and the note on one side and the word on the
+# other.
 mine = """\
 #include "messages.cuh"
 #include "warp.cuh"

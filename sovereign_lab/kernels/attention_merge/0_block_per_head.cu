@@ -1,8 +1,8 @@
-// What the splits of a context have found meets: their means, weighed as one softmax over all positions would weigh them.
+// What the splits of a context have found meets: their means, weighed as one softmax over all positions would do it.
 #include "warp.cuh"
 
 extern "C" __global__ void attention_merge(const float* parts,     // [splits, heads, head_dim]
-                                           const float2* softmax,  // [splits, heads]: largest scaled score, sum of weights
+                                           const float2* softmax,  // [splits, heads]: largest score, sum of weights
                                            float* out,             // [heads, head_dim]
                                            const int* position,    // [1]
                                            int heads, int head_dim, int split) {  // positions of a split

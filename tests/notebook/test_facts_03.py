@@ -36,7 +36,8 @@ def test_figures_of_the_prose_stand_in_the_outputs(repository: Path) -> None:
 
 def test_no_speed_is_claimed(repository: Path) -> None:
     assert PHASES["1"].seed_tokens_per_second is None and "1" not in PHASES.timed()
-    assert {phase.plan["rope_kv"] for phase in PHASES.values()} == {"fixed"}
+    plans = [phase.plan for phase in PHASES.values()]
+    assert {plan["rope_kv"] for plan in plans if "rope_kv" in plan} == {"fixed"}
     assert PHASES["0"].seed_tokens_per_second == 53.67
     prose, outputs = chapter(repository)
     assert "53.67" in prose

@@ -50,7 +50,7 @@ def test_schedule_of_a_token() -> None:
 def test_calls_of_a_shape_are_those_of_an_engine(simt: Device, tmp_path: Path) -> None:
     shape = SyntheticShape(2, 64, 96, 2, 1, 32, 300, context=64)
     model = load_model(write_synthetic(tmp_path / "m.gguf", shape, seed=3))
-    for phase in PHASES:
+    for phase in (p for p in PHASES if "gemv_q4_0" in PHASES[p].plan):
         engine = Engine(model, simt, phase, context=16)
         mine, names = calls_of(phase, model.config)
         assert [(c.op, c.branch) for c in mine] == [(c.op, c.branch) for c in engine.decode_calls]

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Mapping, Sequence
+from functools import partial
 from itertools import groupby
 from typing import Any, Unpack
 
@@ -18,8 +19,9 @@ from sovereign_lab.engine.kv_cache import KVCache
 from sovereign_lab.engine.phases import PHASES
 from sovereign_lab.engine.sampling import Filters, Sampling
 from sovereign_lab.engine.stops import StopStrings
-from sovereign_lab.engine.stream import TextStream
+from sovereign_lab.engine.stream import RUN_AHEAD, TextStream
 from sovereign_lab.errors import LabError
+from sovereign_lab.kernels.persistent_op import has_ring
 from sovereign_lab.kernels.registry import Variant, op
 from sovereign_lab.models import reference
 from sovereign_lab.models.model import Model
@@ -77,7 +79,9 @@ class Engine:
         self.weights = weights or forward.DeviceWeights.upload(model, device, progress)
         self.state = forward.State.allocate(device, config, self.context)
         self.tiles = tiles
-        if any(variant.layout == "tiles" for variant, _ in self.kernels.values()):
+        # From phase 10 on weights are in tiles, and activations in int8.
+        self.in_tiles = any(variant.layout == "tiles" for variant, _ in self.kernels.values())
+        if self.in_tiles:
             self.tiles = tiles or tiled.TiledWeights.upload(model, device, progress)
         self._list_calls()
         self.split = split
@@ -94,21 +98,20 @@ class Engine:
         s, plan, config = self.state, self.phase.plan, self.model.config
         best, drawn = forward.advance(s, s.best), forward.advance(s, s.drawn)
         draw = [forward.sample(config, s), drawn] if "sample" in plan else []
-        self._launch_of: dict[int, list[Call]] = {}  # many tokens in one launch, by their number
+        self._run_ahead: list[Call] = []  # RUN_AHEAD tokens in one launch, where a phase has that
         if "persistent" in plan:
             assert self.tiles is not None
-            state = persistent.PersistentState.allocate(self.device, config, self.context)
-
-            def tokens(count: int, advance: bool = True) -> list[Call]:
-                facts = (config, self.weights, self.tiles, s, state, self.kv, self.context)
-                return [persistent.tokens(*facts, count, advance)]  # type: ignore[arg-type]
-
-            self.persistent = state
-            self._launch_of = {n: tokens(n) for n in (persistent.TOKENS, 1)}
-            self.prefill_calls = self.decode_calls = self._launch_of[1]
-            self.sampled_calls = [*tokens(1, advance=False), *draw] if draw else []
+            ring = has_ring(self.kernels["persistent"][0])
+            state = persistent.PersistentState.allocate(self.device, config, self.context, ring)
+            launch = partial(
+                persistent.tokens, config, self.weights, self.tiles, s, state, self.kv, self.context
+            )
+            self._run_ahead = [launch(RUN_AHEAD)]
+            self.prefill_calls = self.decode_calls = [launch(1)]
+            self.sampled_calls = [launch(1, advance=False), *draw] if draw else []
             return
-        if self.tiles is not None and "gemv_q4_0" not in plan:
+        if self.in_tiles:
+            assert self.tiles is not None
             split = None
             if "attention_split" in plan:
                 split = tiled.SplitState.allocate(self.device, config, self.context)
@@ -147,7 +150,7 @@ class Engine:
             "gemv_q4_0": ("wq", "wk", "wv", "wo", "w_down"),
             "ffn_swiglu": ("w_gate", "w_up"),
         }
-        if "gemv_q4_0" not in self.kernels:
+        if self.in_tiles:
             return ()
         if "ffn_swiglu" not in self.kernels:
             products = {"gemv_q4_0": products["gemv_q4_0"] + products["ffn_swiglu"]}
@@ -157,7 +160,7 @@ class Engine:
     @property
     def int8_inputs(self) -> tuple[str, ...]:
         """The products whose activations this engine takes as int8 in decoding: for reference.forward."""
-        if self.tiles is None or "gemv_q4_0" in self.kernels:
+        if not self.in_tiles:
             return ()
         return ("wq", "wk", "wv", "wo", "w_gate", "w_up", "w_down", "head")
 
@@ -225,10 +228,10 @@ class Engine:
 
     def decode(self, count: int) -> None:
         """Run `count` tokens from the device's position on, each one's best the next; returns at once on a GPU."""
-        for tokens, calls in self._launch_of.items():
-            for _ in range(count // tokens):
-                self.run(calls)
-            count %= tokens
+        if self._run_ahead:
+            for _ in range(count // RUN_AHEAD):
+                self.run(self._run_ahead)
+            count %= RUN_AHEAD
         for _ in range(count):
             self.run(self.decode_calls)
 

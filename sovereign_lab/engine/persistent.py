@@ -20,9 +20,6 @@ from sovereign_lab.kernels.persistent_op import (
 )
 from sovereign_lab.models.model import Config
 
-# Tokens of a launch: what a GPU runs ahead before the host looks at them.
-TOKENS = 16
-
 
 @dataclass(frozen=True)
 class PersistentState:
@@ -32,33 +29,34 @@ class PersistentState:
     bests: Any  # uint32 [3, blocks, 2]
     turn: Any  # int32 [1]
     stamps: Any  # int64, of the stages of one token where the kernel is compiled with STAMPS
-    ring_bytes: int  # shared memory for weights on their way
+    ring_bytes: int  # shared memory for weights on their way; 0 for a kernel without
 
     @classmethod
-    def allocate(cls, device: Device, c: Config, context: int) -> "PersistentState":
-        """A block an SM. Raises LabError where a block's shared memory is too small for the model."""
+    def allocate(cls, device: Device, c: Config, context: int, ring: bool) -> "PersistentState":
+        """A block an SM. Raises LabError where a `ring` is wanted, and a block's shared memory is too small for it."""
         blocks = device.properties.sm_count
         words = message_words(c.dim, c.ffn_dim, c.heads, c.kv_heads, c.head_dim, context)
-        beside = shared_beside_ring(c.dim, c.ffn_dim, c.heads, c.head_dim, blocks)
-        ring = (device.properties.shared_per_block - STATIC_BYTES - beside) // 16 * 16
         return cls(
             messages=device.array(np.full((2, c.layers, words), NOT_YET, np.uint32)),
             bests=device.array(np.full((3, blocks, 2), NOT_YET, np.uint32)),
             turn=device.array(np.zeros(1, np.int32)),
             stamps=device.array(np.zeros(STAMPS * c.layers + STAMPS, np.int64)),
-            ring_bytes=checked_ring(ring, c, device),
+            ring_bytes=ring_bytes(c, device) if ring else 0,
         )
 
 
-def checked_ring(ring: int, c: Config, device: Device) -> int:
-    """`ring`, if eight of the largest tiles find room in it: four are multiplied while others come."""
+def ring_bytes(c: Config, device: Device) -> int:
+    """Shared memory of a block that is left for the ring: room for eight of the largest tiles, four of which are
+    multiplied while others come. Raises LabError where it is less."""
+    beside = shared_beside_ring(c.dim, c.ffn_dim, c.heads, c.head_dim, device.properties.sm_count)
+    left = (device.properties.shared_per_block - STATIC_BYTES - beside) // 16 * 16
     needed = 8 * largest_tile(c.dim, c.ffn_dim, c.q_dim)
-    if ring < needed:
+    if left < needed:
         raise LabError(
-            f"The persistent kernel needs {needed:,} bytes of shared memory a block for the weights of {c.name}; "
-            f"{device.properties.name} leaves {max(ring, 0):,}. Choose phase 12."
+            f"Phase 13c needs {needed:,} bytes of shared memory a block for the weights of {c.name} on their way; "
+            f"{device.properties.name} leaves {max(left, 0):,}. Choose phase 13b."
         )
-    return ring
+    return left
 
 
 def tokens(

@@ -13,11 +13,9 @@ from tqdm import tqdm
 from sovereign_lab.devices import Device
 from sovereign_lab.engine.forward import Call, DeviceLayer, DeviceWeights, State, rmsnorm
 from sovereign_lab.engine.kv_cache import KVCache
+from sovereign_lab.kernels.tile_ops import SPLIT
 from sovereign_lab.models.model import Config, Layer, Model
 from sovereign_lab.models.tiles import q8_0_blocks, tile_q4_0, tile_q8_0
-
-# Positions that a block of attention takes: SPLIT in kernels/include/split_attention.cuh.
-SPLIT = 256
 
 
 @dataclass(frozen=True)
@@ -147,16 +145,15 @@ def head(
     plan: Mapping[str, str], c: Config, w: DeviceWeights, t: TiledWeights, s: State
 ) -> Iterator[Call]:
     """From the residual stream to the logits and the best token."""
-    facts = dict(W=t.head.tiles, y=s.logits, vocab=c.vocab, blocks_per_row=t.head.blocks_per_row)
     if "norm_logits" in plan:
         yield Call("norm_logits", dict(
-            W=facts["W"], x=s.x, norm=w.output_norm, y=s.logits, vocab=c.vocab,
+            W=t.head.tiles, x=s.x, norm=w.output_norm, y=s.logits, vocab=c.vocab,
             blocks_per_row=t.head.blocks_per_row, eps=np.float32(c.eps),
         ))  # fmt: skip
     else:
         yield rmsnorm(s.x, w.output_norm, s.normed, c)
         yield Call("logits_q8_0", dict(
-            W=facts["W"], x=s.normed, y=s.logits, vocab=c.vocab, blocks_per_row=t.head.blocks_per_row,
+            W=t.head.tiles, x=s.normed, y=s.logits, vocab=c.vocab, blocks_per_row=t.head.blocks_per_row,
         ))  # fmt: skip
     yield Call("argmax", dict(logits=s.logits, best=s.best, vocab=c.vocab))
 

@@ -4,6 +4,7 @@ import numpy as np
 
 from sovereign_lab.kernels import FOLDER
 from sovereign_lab.kernels.op import Arguments, Op, Variant
+from sovereign_lab.kernels.tile_ops import BUNDLE, Q8_PAIR_BYTES, SPLIT, SPLIT_WARPS
 from sovereign_lab.models import reference
 from sovereign_lab.models.tiles import (
     Q4_0_PAIR,
@@ -17,10 +18,8 @@ from sovereign_lab.models.tiles import (
 # Static shared memory of the kernels, rounded up; stamps a layer, and room for those around the layers.
 STATIC_BYTES = 13_600
 STAMPS = 32
-LONG_SPLIT = 128  # positions of a split of attention, where there are several
+LONG_SPLIT = SPLIT // 2  # positions of a split of attention, where there are several
 NOT_YET = 0xFFFFFFFF  # in a word of messages or bests that nobody has said yet
-_Q8_PAIR_BYTES = 80  # sizeof(Q8Pair) in kernels/include/tiles.cuh
-_SPLIT_WARPS = _BUNDLE = 8
 # Queries, keys, values and what attention gives are halves on their way, so that an activation now and then is rounded
 # to the next level of int8: over 30 seeds of the cases the logits lay up to 9.0e-3 of their norm apart.
 _TOLERANCE = 2e-2
@@ -31,8 +30,8 @@ def shared_beside_ring(dim: int, ffn_dim: int, heads: int, head_dim: int, blocks
 
     The vector in int8, what the warps of attention leave each other, and the block's own rows of the residual stream.
     """
-    vector = max(pairs(n) for n in (dim, ffn_dim, heads * head_dim)) * _Q8_PAIR_BYTES
-    meeting = _SPLIT_WARPS * _BUNDLE * (2 * head_dim + 8)
+    vector = max(pairs(n) for n in (dim, ffn_dim, heads * head_dim)) * Q8_PAIR_BYTES
+    meeting = SPLIT_WARPS * BUNDLE * (2 * head_dim + 8)
     rows = -(-(dim // TILE_ROWS) // blocks) * TILE_ROWS
     return vector + meeting + 4 * rows
 
@@ -62,6 +61,11 @@ def _beside_ring(a: Arguments) -> int:
 
 def _with_ring(a: Arguments) -> int:
     return int(a["ring_bytes"]) + _beside_ring(a)
+
+
+def has_ring(variant: Variant) -> bool:
+    """Whether a variant, or what was edited from it, keeps weights on their way in shared memory."""
+    return variant.shared_bytes is _with_ring
 
 
 # ---- what it must compute, from its arguments ----
@@ -117,8 +121,8 @@ def _token(a: Arguments, out: dict[str, np.ndarray], position: int, int8: bool) 
 def _layer(words: np.ndarray, shapes: list[tuple[int, int]]) -> list[np.ndarray]:
     matrices, at = [], 0
     for rows, cols in shapes:
-        size = -(-rows // TILE_ROWS) * pairs(cols) * 36
-        tiles = words[at : at + size].reshape(-1, pairs(cols) * 36)
+        size = -(-rows // TILE_ROWS) * pairs(cols) * Q4_0_PAIR
+        tiles = words[at : at + size].reshape(-1, pairs(cols) * Q4_0_PAIR)
         matrices.append(untile_q4_0(tiles, rows, cols))
         at += size
     return matrices

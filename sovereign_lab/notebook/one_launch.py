@@ -11,10 +11,10 @@ import plotly.graph_objects as go
 
 from sovereign_lab.devices import Properties
 from sovereign_lab.engine import PHASES
-from sovereign_lab.engine.tiled import SPLIT
 from sovereign_lab.errors import LabError
 from sovereign_lab.kernels.persistent_op import STATIC_BYTES, shared_beside_ring
 from sovereign_lab.kernels.registry import op
+from sovereign_lab.kernels.tile_ops import SPLIT
 from sovereign_lab.measure.decode.facts import BASE, DecodeRun, Stages
 from sovereign_lab.models.model import Config
 from sovereign_lab.models.tiles import Q4_0_PAIR, Q8_0_PAIR, TILE_ROWS, pairs

@@ -98,7 +98,7 @@ __device__ __forceinline__ uint4 load_once(const uint4* p) {
 #endif
 }
 
-// Where tiles lie: in global memory, one behind the other. (pipeline.cuh has tiles in shared memory.)
+// Where tiles lie: in global memory, one behind the other. (persistent/2_bulk.cu has tiles in shared memory.)
 struct TilesInMemory {
   const char* first;
   int bytes;  // of a tile

@@ -33,9 +33,15 @@ class PanelEngine(Engine):
         self.stopped = threading.Event()
         self.forwards, self.prefill_seconds = 0, 0.0
         self._turn = _locks.setdefault(device, threading.RLock())
-        weights, split = (like.weights, like.split) if like else (None, None)
         with self._turn:
-            super().__init__(model, device, phase, weights=weights, split=split)
+            super().__init__(
+                model,
+                device,
+                phase,
+                weights=like.weights if like else None,
+                split=like.split if like else None,
+                tiles=like.tiles if like else None,
+            )
 
     def run(self, calls: Sequence[Call]) -> None:
         if self.stopped.is_set():

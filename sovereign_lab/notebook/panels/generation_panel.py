@@ -159,7 +159,8 @@ class GenerationPanel(Panel):
             if again is None:
                 self.status = f"Compiling the kernels of phase {phase}."
                 kin = [e for e in [*engines, *self._engines] if e.model is model]
-                like = next((e for e in kin if e.split), kin[0] if kin else None)
+                # Whoever has weights in tiles has them in the other layouts as well.
+                like = max(kin, key=lambda e: (bool(e.tiles), bool(e.split)), default=None)
                 again = PanelEngine(model, self._device, phase, like)
             else:
                 old.remove(again)

@@ -5,20 +5,19 @@ Every sentence and picture here is made from the recorded run. Where there is no
 
 from collections.abc import Mapping, Sequence
 
-import numpy as np
 import plotly.graph_objects as go
 
 from sovereign_lab.devices import Properties
 from sovereign_lab.errors import LabError
-from sovereign_lab.measure.compare import WORTH, median_interval
-from sovereign_lab.measure.decode.facts import BASE, NO_GRAPHS, DecodeRun, Times, named
-from sovereign_lab.notebook.places import in_checkout
+from sovereign_lab.measure.compare import Comparison
+from sovereign_lab.measure.decode.facts import BASE, NO_GRAPHS, DecodeRun, named
+from sovereign_lab.notebook import decode_board
 from sovereign_lab.notebook.plots import BLUE, GREEN, TEXT, VERMILLION, styled
 from sovereign_lab.notebook.runs import NO_FIGURE, here
 from sovereign_lab.notebook.seed import GPU_NAME, TINYLLAMA
 from sovereign_lab.notebook.table import Table
 
-RECORDED = "2026-12-01-sm_90-decode"
+RECORDED = decode_board.RECORDED
 NOT_YET = "not recorded yet"
 TICKS = [100 * 10**decade * step for decade in range(3) for step in (1, 2, 5)]
 LOOKS = (
@@ -32,57 +31,47 @@ LOOKS = (
 def recorded_decode_run() -> DecodeRun | None:
     """The recorded run; None where it is not there yet."""
     try:
-        return DecodeRun.read(in_checkout(f"data/runs/{RECORDED}.json"))
+        return decode_board.recorded_decode()
     except LabError:
         return None
 
 
 def origin(run: DecodeRun | None) -> str:
     """ "NVIDIA H200, recorded 2026-12-01"."""
-    if run is None:
-        return NOT_YET
-    return f"{run.environment['device']}, recorded {run.environment['date']}"
+    return NOT_YET if run is None else decode_board.origin(run)
 
 
-def _both(run: DecodeRun, after: str, before: str, context: int) -> tuple[Times, Times] | None:
-    """The measurements of two engines, the later one first; None where the run lacks one."""
-    times = [run.find(name, context) for name in (after, before)]
-    return None if times[0] is None or times[1] is None else (times[0], times[1])
+def _compared(run: DecodeRun | None, after: str, before: str, context: int) -> Comparison | None:
+    """Two engines round by round; None where not recorded."""
+    if run is None or run.find(after, context) is None or run.find(before, context) is None:
+        return None
+    return decode_board.comparison(run, after, before, context)
 
 
 def ratio(
     run: DecodeRun | None, after: str, before: str, context: int = BASE
 ) -> tuple[float, float, float] | None:
     """How many times as fast `after` is: the median over the rounds, and its 95 % interval. None where not recorded."""
-    both = _both(run, after, before, context) if run else None
-    if both is None:
-        return None
-    change, base = (np.array(t.us) for t in both)
-    return median_interval(base / change)
+    found = _compared(run, after, before, context)
+    return None if found is None else (found.speedup, found.low, found.high)
 
 
 def verdict(run: DecodeRun | None, after: str, before: str, context: int = BASE) -> str:
-    """keep or revert where the whole interval lies past 1 % of gain or loss, as measure.compare has it."""
-    found = ratio(run, after, before, context)
-    if found is None:
-        return NOT_YET
-    _, low, high = found
-    if low > 1 + WORTH:
-        return "keep"
-    return "revert" if high < 1 - WORTH else "no difference"
+    """Comparison.verdict: keep or revert where the whole interval lies past 1 % of gain or loss."""
+    found = _compared(run, after, before, context)
+    return NOT_YET if found is None else found.verdict
 
 
 def said(run: DecodeRun | None, after: str, before: str, context: int = BASE) -> str:
     """A sentence: both times at a context, how many times as fast, the interval, and the verdict."""
-    found = ratio(run, after, before, context)
+    found = _compared(run, after, before, context)
     what = f"{named(after)} against {named(before)}, context {context:,}"
     if run is None or found is None:
         return f"{what}: {NOT_YET}"
-    value, low, high = found
-    rounds = len(run.find(after, context).us)  # type: ignore[union-attr]
     return (
-        f"{what}: {run.us(before, context):,.1f} us -> {run.us(after, context):,.1f} us a token, {value:.3f} times as "
-        f"fast (95 %: {low:.3f} to {high:.3f}, {rounds} rounds): {verdict(run, after, before, context)}"
+        f"{what}: {run.us(before, context):,.1f} us -> {run.us(after, context):,.1f} us a token, "
+        f"{found.speedup:.3f} times as fast (95 %: {found.low:.3f} to {found.high:.3f}, "
+        f"{len(found.change_ms)} rounds): {found.verdict}"
     )
 
 
@@ -94,7 +83,7 @@ def saved(run: DecodeRun | None, after: str, before: str) -> str:
     found = {
         c: run.us(before, c) - run.us(after, c)
         for c in run.contexts
-        if _both(run, after, before, c)
+        if run.find(after, c) and run.find(before, c)
     }
     return f"{what} " + ", ".join(f"{us:,.0f} us at {c:,}" for c, us in found.items())
 
